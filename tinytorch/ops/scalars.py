@@ -97,6 +97,9 @@ VOCABULARY: dict[str, ScalarFn] = {
 
 
 class Handler(Protocol):
-    """Anything that gives every name of ``VOCABULARY`` a meaning; values are whatever the handler makes them."""
+    """Anything that gives every name of ``VOCABULARY`` a meaning; values are whatever the handler makes them.
+
+    Handlers know the type of each value, so all offer ``like(number, x)`` besides: ``const`` in the type of ``x``.
+    """
 
     def __getattr__(self, name: str) -> Any: ...

@@ -1,0 +1,37 @@
+"""Rows that make tensors from nothing but numbers.
+
+Stage: eager, read by all.  In: shapes, types, devices.  Out: fresh tensors.  Read next: ``random``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinytorch import dtypes
+from tinytorch.ops.opdef import Meta, Op
+
+full = Op(
+    name="full",
+    kind="create",
+    infer=lambda shape, value, dtype, device=None: Meta(tuple(shape), dtype),
+    kernel=lambda xp, shape, value, dtype, device=None: xp.full(tuple(shape), value, dtype.np),
+    recompute="free",
+)
+iota = Op(
+    name="iota",
+    kind="create",
+    infer=lambda size, dtype=dtypes.int64, device=None: Meta((size,), dtype),
+    kernel=lambda xp, size, dtype=dtypes.int64, device=None: xp.arange(size, dtype=dtype.np),
+    recompute="free",
+    doc="0, 1, ..., size - 1",
+)
+empty = Op(
+    name="empty",
+    kind="create",
+    infer=lambda shape, dtype, device=None: Meta(tuple(shape), dtype),
+    kernel=lambda xp, shape, dtype, device=None: xp.empty(tuple(shape), dtype.np),
+    recompute="free",
+    doc="undefined contents; compiled code may give zeros",
+)
+
+

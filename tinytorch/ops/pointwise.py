@@ -1,0 +1,275 @@
+"""Pointwise rows: one scalar in each operand, one out.
+
+Stage: eager, read by all.  In: tensors and numbers, broadcast together.  Out: a tensor.  A row's body says what it does
+to one element, in the vocabulary of ``ops.scalars``; its vjp is written in rows again.  Read next: ``reduce``, ``views``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tinytorch import dtypes
+from tinytorch.dtypes import DType
+from tinytorch.ops.opdef import Meta, Op, broadcast_shapes
+
+
+def row(name: str, body: Any, vjp: Any = None, **more: Any) -> Op:
+    return Op(name=name, kind="pointwise", body=body, vjp=vjp, **more)
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+add = row("add", lambda s, x, y: s.add(x, y), lambda out, x, y: (lambda g: g, lambda g: g), ufunc="add")
+sub = row("sub", lambda s, x, y: s.sub(x, y), lambda out, x, y: (lambda g: g, lambda g: neg(g)), ufunc="subtract")
+mul = row(
+    "mul",
+    lambda s, x, y: s.mul(x, y),
+    lambda out, x, y: (lambda g: mul(g, conj(y)), lambda g: mul(g, conj(x))),
+    ufunc="multiply",
+)
+div = row(
+    "div",
+    lambda s, x, y: s.div(x, y),
+    lambda out, x, y: (lambda g: div(g, conj(y)), lambda g: neg(div(mul(g, conj(out)), conj(y)))),
+    ufunc="true_divide",
+    types="float",
+)
+floordiv = row("floordiv", lambda s, x, y: s.floordiv(x, y), ufunc="floor_divide")
+mod = row(
+    "mod",
+    lambda s, x, y: s.mod(x, y),
+    lambda out, x, y: (lambda g: g, lambda g: neg(mul(g, floordiv(x, y)))),
+    ufunc="remainder",
+)
+fmod = row(
+    "fmod",
+    lambda s, x, y: s.fmod(x, y),
+    lambda out, x, y: (lambda g: g, lambda g: neg(mul(g, trunc(div(x, y))))),
+    ufunc="fmod",
+)
+neg = row("neg", lambda s, x: s.neg(x), lambda out, x: (lambda g: neg(g),), ufunc="negative")
+abs_ = row("abs", lambda s, x: s.abs(x), lambda out, x: (lambda g: mul(g, sign(x)),), ufunc="absolute")
+sign = row("sign", lambda s, x: s.sign(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="sign")
+
+
+def _pow_vjp(out: Any, x: Any, y: Any) -> Any:
+    def of_exponent(g: Any) -> Any:
+        return where(eq(x, 0.0), mul(g, 0.0), mul(mul(g, out), log(x)))
+
+    if isinstance(y, int | float):
+        if y == 0:
+            return (lambda g: mul(g, 0.0), None)
+        return (lambda g: mul(g, mul(y, pow_(x, y - 1))), None)
+    return (lambda g: mul(g, where(eq(y, 0.0), 0.0, mul(y, pow_(x, sub(y, 1.0))))), of_exponent)
+
+
+pow_ = row("pow", lambda s, x, y: s.pow(x, y), _pow_vjp, ufunc="power")
+square = row("square", lambda s, x: s.mul(x, x), lambda out, x: (lambda g: mul(g, mul(x, 2.0)),), ufunc="square")
+reciprocal = row(
+    "reciprocal",
+    lambda s, x: s.div(s.like(1, x), x),
+    lambda out, x: (lambda g: neg(mul(g, mul(out, out))),),
+    types="float",
+)
+
+
+maximum = row(
+    "maximum",
+    lambda s, x, y: s.maximum(x, y),
+    lambda out, x, y: (
+        lambda g: mul(g, where(eq(x, y), 0.5, where(gt(x, y), 1.0, 0.0))),
+        lambda g: mul(g, where(eq(x, y), 0.5, where(lt(x, y), 1.0, 0.0))),
+    ),
+    ufunc="maximum",
+)
+minimum = row(
+    "minimum",
+    lambda s, x, y: s.minimum(x, y),
+    lambda out, x, y: (
+        lambda g: mul(g, where(eq(x, y), 0.5, where(lt(x, y), 1.0, 0.0))),
+        lambda g: mul(g, where(eq(x, y), 0.5, where(gt(x, y), 1.0, 0.0))),
+    ),
+    ufunc="minimum",
+)
+copysign = row(
+    "copysign",
+    lambda s, x, y: s.copysign(x, y),
+    lambda out, x, y: (lambda g: where(eq(x, 0.0), 0.0, mul(g, copysign(sign(x), mul(x, y)))), None),
+    ufunc="copysign",
+    types="float",
+)
+
+# --- elementary functions ---------------------------------------------------------------------------------------------
+exp = row("exp", lambda s, x: s.exp(x), lambda out, x: (lambda g: mul(g, conj(out)),), ufunc="exp", types="float")
+exp2 = row(
+    "exp2", lambda s, x: s.exp2(x), lambda out, x: (lambda g: mul(g, mul(out, math.log(2))),), ufunc="exp2", types="float"
+)
+expm1 = row(
+    "expm1", lambda s, x: s.expm1(x), lambda out, x: (lambda g: mul(g, add(out, 1.0)),), ufunc="expm1", types="float"
+)
+log = row("log", lambda s, x: s.log(x), lambda out, x: (lambda g: div(g, conj(x)),), ufunc="log", types="float")
+log2 = row(
+    "log2", lambda s, x: s.log2(x), lambda out, x: (lambda g: div(g, mul(x, math.log(2))),), ufunc="log2", types="float"
+)
+log10 = row(
+    "log10",
+    lambda s, x: s.log10(x),
+    lambda out, x: (lambda g: div(g, mul(x, math.log(10))),),
+    ufunc="log10",
+    types="float",
+)
+log1p = row(
+    "log1p", lambda s, x: s.log1p(x), lambda out, x: (lambda g: div(g, add(x, 1.0)),), ufunc="log1p", types="float"
+)
+sqrt = row(
+    "sqrt", lambda s, x: s.sqrt(x), lambda out, x: (lambda g: div(g, mul(out, 2.0)),), ufunc="sqrt", types="float"
+)
+rsqrt = row(
+    "rsqrt",
+    lambda s, x: s.rsqrt(x),
+    lambda out, x: (lambda g: mul(g, mul(-0.5, mul(out, mul(out, out)))),),
+    types="float",
+)
+sin = row("sin", lambda s, x: s.sin(x), lambda out, x: (lambda g: mul(g, cos(x)),), ufunc="sin", types="float")
+cos = row("cos", lambda s, x: s.cos(x), lambda out, x: (lambda g: neg(mul(g, sin(x))),), ufunc="cos", types="float")
+tan = row(
+    "tan", lambda s, x: s.tan(x), lambda out, x: (lambda g: mul(g, add(mul(out, out), 1.0)),), ufunc="tan", types="float"
+)
+asin = row(
+    "asin",
+    lambda s, x: s.asin(x),
+    lambda out, x: (lambda g: mul(g, rsqrt(sub(1.0, mul(x, x)))),),
+    ufunc="arcsin",
+    types="float",
+)
+acos = row(
+    "acos",
+    lambda s, x: s.acos(x),
+    lambda out, x: (lambda g: neg(mul(g, rsqrt(sub(1.0, mul(x, x))))),),
+    ufunc="arccos",
+    types="float",
+)
+atan = row(
+    "atan",
+    lambda s, x: s.atan(x),
+    lambda out, x: (lambda g: div(g, add(mul(x, x), 1.0)),),
+    ufunc="arctan",
+    types="float",
+)
+atan2 = row(
+    "atan2",
+    lambda s, y, x: s.atan2(y, x),
+    lambda out, y, x: (
+        lambda g: div(mul(g, x), add(mul(x, x), mul(y, y))),
+        lambda g: neg(div(mul(g, y), add(mul(x, x), mul(y, y)))),
+    ),
+    ufunc="arctan2",
+    types="float",
+)
+sinh = row("sinh", lambda s, x: s.sinh(x), lambda out, x: (lambda g: mul(g, cosh(x)),), ufunc="sinh", types="float")
+cosh = row("cosh", lambda s, x: s.cosh(x), lambda out, x: (lambda g: mul(g, sinh(x)),), ufunc="cosh", types="float")
+tanh = row(
+    "tanh",
+    lambda s, x: s.tanh(x),
+    lambda out, x: (lambda g: mul(g, sub(1.0, mul(out, out))),),
+    ufunc="tanh",
+    types="float",
+)
+asinh = row(
+    "asinh",
+    lambda s, x: s.asinh(x),
+    lambda out, x: (lambda g: mul(g, rsqrt(add(mul(x, x), 1.0))),),
+    ufunc="arcsinh",
+    types="float",
+)
+acosh = row(
+    "acosh",
+    lambda s, x: s.acosh(x),
+    lambda out, x: (lambda g: mul(g, rsqrt(sub(mul(x, x), 1.0))),),
+    ufunc="arccosh",
+    types="float",
+)
+atanh = row(
+    "atanh",
+    lambda s, x: s.atanh(x),
+    lambda out, x: (lambda g: div(g, sub(1.0, mul(x, x))),),
+    ufunc="arctanh",
+    types="float",
+)
+erf = row(
+    "erf",
+    lambda s, x: s.erf(x),
+    lambda out, x: (lambda g: mul(g, mul(2 / math.sqrt(math.pi), exp(neg(mul(x, x))))),),
+    types="float",
+)
+sigmoid = row(
+    "sigmoid",
+    lambda s, x: s.div(s.like(1, x), s.add(s.like(1, x), s.exp(s.neg(x)))),
+    lambda out, x: (lambda g: mul(g, mul(out, sub(1.0, out))),),
+    types="float",
+)
+relu = row(
+    "relu", lambda s, x: s.maximum(x, s.like(0, x)), lambda out, x: (lambda g: where(gt(out, 0), g, 0.0),), types="same"
+)
+
+# --- rounding ---------------------------------------------------------------------------------------------------------
+floor = row("floor", lambda s, x: s.floor(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="floor")
+ceil = row("ceil", lambda s, x: s.ceil(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="ceil")
+trunc = row("trunc", lambda s, x: s.trunc(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="trunc")
+round_ = row("round", lambda s, x: s.round(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="rint")
+
+# --- comparisons and selection ----------------------------------------------------------------------------------------
+eq = row("eq", lambda s, x, y: s.eq(x, y), ufunc="equal", types="bool")
+ne = row("ne", lambda s, x, y: s.ne(x, y), ufunc="not_equal", types="bool")
+lt = row("lt", lambda s, x, y: s.lt(x, y), ufunc="less", types="bool")
+le = row("le", lambda s, x, y: s.le(x, y), ufunc="less_equal", types="bool")
+gt = row("gt", lambda s, x, y: s.gt(x, y), ufunc="greater", types="bool")
+ge = row("ge", lambda s, x, y: s.ge(x, y), ufunc="greater_equal", types="bool")
+isnan = row("isnan", lambda s, x: s.isnan(x), ufunc="isnan", types="bool")
+logical_not = row("logical_not", lambda s, x: s.eq(x, s.like(0, x)), ufunc="logical_not", types="bool")
+
+
+def _where_infer(c: Any, x: Any, y: Any) -> Meta:
+    """Types come from x and y alone; the condition must be bool."""
+    from tinytorch.ops.opdef import result_type
+
+    if isinstance(c, Meta) and c.dtype is not dtypes.bool_:
+        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {c.dtype.name}")
+    shapes = [m.shape for m in (c, x, y) if isinstance(m, Meta)]
+    return Meta(broadcast_shapes(*shapes), result_type([x, y]))
+
+
+where = row(
+    "where",
+    lambda s, c, x, y: s.where(c, x, y),
+    lambda out, c, x, y: (None, lambda g: where(c, g, 0.0), lambda g: where(c, 0.0, g)),
+    infer=_where_infer,
+    types="custom",
+    kernel=lambda xp, c, x, y: xp.where(c, x, y),
+)
+
+# --- bits -------------------------------------------------------------------------------------------------------------
+bit_and = row("bit_and", lambda s, x, y: s.bit_and(x, y), ufunc="bitwise_and")
+bit_or = row("bit_or", lambda s, x, y: s.bit_or(x, y), ufunc="bitwise_or")
+bit_xor = row("bit_xor", lambda s, x, y: s.bit_xor(x, y), ufunc="bitwise_xor")
+bit_not = row("bit_not", lambda s, x: s.bit_not(x), ufunc="invert")
+shl = row("shl", lambda s, x, y: s.shl(x, y), ufunc="left_shift")
+shr = row("shr", lambda s, x, y: s.shr(x, y), ufunc="right_shift")
+
+# --- copies and types -------------------------------------------------------------------------------------------------
+clone = row("clone", lambda s, x: x, lambda out, x: (lambda g: g,), kernel=lambda xp, x: xp.array(x, copy=True))
+
+
+def _cast_vjp(out: Any, x: Any, dtype: DType) -> Any:
+    return ((lambda g: g) if dtype.is_floating_point or dtype.is_complex else None,)
+
+
+cast = row(
+    "cast",
+    lambda s, x, dtype: s.cast(x, dtype),
+    _cast_vjp,
+    infer=lambda x, dtype: Meta(x.shape, dtype),
+    types="custom",
+    kernel=lambda xp, x, dtype: x.astype(dtype.np),
+)
+conj = row("conj", lambda s, x: x, lambda out, x: (lambda g: conj(g),), kernel=lambda xp, x: xp.conj(x))

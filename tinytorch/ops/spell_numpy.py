@@ -1,0 +1,76 @@
+"""Eager's spelling of the scalar vocabulary: NumPy or CuPy ufuncs on whole arrays.
+
+Stage: eager.  In: a pointwise row.  Out: ``kernel(xp, *arrays, **params)``.  The body of the row runs once per call on
+arrays instead of scalars: that is all eager is.  Read next: ``pointwise``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tinytorch.dtypes import DType
+from tinytorch.ops import special
+from tinytorch.ops.opdef import Op
+
+#: vocabulary name -> ufunc of the same meaning
+UFUNCS: dict[str, str] = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "div": "true_divide", "floordiv": "floor_divide",
+    "mod": "remainder", "fmod": "fmod", "pow": "power", "neg": "negative", "abs": "absolute", "sign": "sign",
+    "minimum": "minimum", "maximum": "maximum", "copysign": "copysign", "exp": "exp", "exp2": "exp2",
+    "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p", "sqrt": "sqrt", "sin": "sin",
+    "cos": "cos", "tan": "tan", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2",
+    "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh",
+    "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "rint", "eq": "equal", "ne": "not_equal",
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "isnan": "isnan", "where": "where",
+    "bit_and": "bitwise_and", "bit_or": "bitwise_or", "bit_xor": "bitwise_xor", "bit_not": "invert",
+    "shl": "left_shift", "shr": "right_shift",
+}  # fmt: skip
+
+
+class ArrayHandler:
+    """Gives each vocabulary name its meaning on arrays of the module ``xp``."""
+
+    def __init__(self, xp: Any) -> None:
+        for name, ufunc in UFUNCS.items():
+            setattr(self, name, getattr(xp, ufunc))
+        self.xp = xp
+
+    def rsqrt(self, x: Any) -> Any:
+        return 1 / self.xp.sqrt(x)
+
+    def erf(self, x: Any) -> Any:
+        return special.erf(self.xp, x)
+
+    def cast(self, x: Any, dtype: DType) -> Any:
+        return self.xp.asarray(x).astype(dtype.np)
+
+    def bitcast(self, x: Any, dtype: DType) -> Any:
+        return x.view(dtype.np)
+
+    def const(self, value: Any, dtype: DType) -> Any:
+        return dtype.np.type(value)
+
+    def like(self, value: Any, x: Any) -> Any:
+        return x.dtype.type(value)
+
+    def philox(self, seed: Any, counter: Any, lane: Any) -> Any:
+        return special.philox(self.xp, seed, counter, lane)
+
+
+@cache
+def handler(xp: Any) -> ArrayHandler:
+    return ArrayHandler(xp)
+
+
+@cache
+def spelling(op: Op) -> Callable[..., Any]:
+    """The eager kernel of a pointwise row: its ufunc where it names one, else its body over arrays."""
+    if op.ufunc is not None:
+        name, fast = op.ufunc, getattr(np, op.ufunc)
+        return lambda xp, *arrays: fast(*arrays) if xp is np else getattr(xp, name)(*arrays)
+    body = op.body
+    return lambda xp, *arrays, **params: body(handler(xp), *arrays, **params)

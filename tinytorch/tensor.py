@@ -1,0 +1,281 @@
+"""``Tensor``: an array, a device, and a place on the tape.
+
+Stage: eager.  In: NumPy, CuPy or fake arrays.  Out: tensors whose every operation goes through ``dispatch.call``.
+This file holds what a tensor *is* (memory, views, versions, history); what it can *do* is attached by ``methods``.
+Read next: ``tape``, ``methods``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinytorch import dtypes, tape
+from tinytorch.device import Device
+from tinytorch.dtypes import DType
+from tinytorch.ops.opdef import TABLE, Op
+
+
+class Storage:
+    """The memory that a tensor and its views share: its identity, and how often it was written."""
+
+    __slots__ = ("version", "__weakref__")
+
+    def __init__(self) -> None:
+        self.version = 0
+
+
+class Size(tuple):  # type: ignore[type-arg]
+    """``torch.Size``: a tuple of ints that prints its name and counts elements."""
+
+    __slots__ = ()
+
+    def numel(self) -> Any:
+        n: Any = 1
+        for s in self:
+            n = n * s
+        return n
+
+    def __repr__(self) -> str:
+        return f"tinytorch.Size({list(self)})"
+
+    def __getitem__(self, i: Any) -> Any:
+        got = super().__getitem__(i)
+        return Size(got) if isinstance(i, slice) else got
+
+    def __add__(self, other: Any) -> Size:
+        return Size(super().__add__(tuple(other)))
+
+
+class Tensor:
+    """A multi-dimensional array with a gradient.  Mirrors ``torch.Tensor``.
+
+    ``_data`` is a NumPy or CuPy array, or a fake one; views share its memory.  A view knows its ``_base`` and the
+    ``_chain`` of view calls that leads there, so that a write through it can reach the base's history.
+    """
+
+    # Defaults on the class keep making a tensor cheap: most tensors never own most of these.
+    _data: Any
+    device: Device
+    grad: Tensor | None = None
+    _requires_grad: bool = False
+    _node: Any = None
+    _number: int = 0
+    _storage: Storage | None = None
+    _base: Tensor | None = None
+    _chain: tuple[tuple[Op, dict[str, Any]], ...] = ()
+    _view_version: int = 0
+    _hooks: dict[int, Any] | None = None
+    _post_hooks: Any = None
+    _retains_grad: bool = False
+    _inference: bool = False
+    name: str | None = None
+
+    @staticmethod
+    def _wrap(data: Any, device: Device) -> Tensor:
+        t = object.__new__(Tensor)
+        t._data = data
+        t.device = device
+        return t
+
+    @staticmethod
+    def _view(of: Tensor, data: Any, op: Op | None, params: dict[str, Any]) -> Tensor:
+        """A tensor over part of the memory of ``of``."""
+        t = object.__new__(Tensor)
+        t._data = data
+        t.device = of.device
+        if of._storage is None:
+            of._storage = Storage()
+        t._storage = of._storage
+        if op is not None:
+            t._base = of if of._base is None else of._base
+            t._chain = (*of._chain, (op, params))
+            t._view_version = t._storage.version
+        return t
+
+    # --- memory --------------------------------------------------------------------------------------------------
+    @property
+    def shape(self) -> Size:
+        return Size(self._data.shape)
+
+    @property
+    def dtype(self) -> DType:
+        return dtypes.from_numpy(self._data.dtype)
+
+    @property
+    def ndim(self) -> int:
+        return len(self._data.shape)
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Strides in elements."""
+        data = self._data
+        item = data.dtype.itemsize
+        strides = tuple(s // item for s in data.strides)
+        return strides if dim is None else strides[dim]
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self._data.shape[dim]
+
+    def numel(self) -> Any:
+        return self.shape.numel()
+
+    def dim(self) -> int:
+        return len(self._data.shape)
+
+    @property
+    def _version(self) -> int:
+        return 0 if self._storage is None else self._storage.version
+
+    def _bump_version(self) -> None:
+        if self._storage is None:
+            self._storage = Storage()
+        self._storage.version += 1
+
+    def _alias(self) -> Tensor:
+        """The same memory and version, with no history: what a vjp rule may keep of an output without a cycle."""
+        t = Tensor._view(self, self._data, None, {})
+        t._requires_grad = self._requires_grad
+        return t
+
+    def detach(self) -> Tensor:
+        """The same memory and version counter without the history."""
+        return Tensor._view(self, self._data, None, {})
+
+    # --- history -------------------------------------------------------------------------------------------------
+    @property
+    def requires_grad(self) -> bool:
+        if self._base is not None:
+            self._sync_view()
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        if requires_grad and not self._is_differentiable():
+            raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
+        if not requires_grad and self._node is not None:
+            raise RuntimeError("you can only change requires_grad flags of leaf variables.")
+        self._requires_grad = bool(requires_grad)
+        return self
+
+    @property
+    def grad_fn(self) -> Any:
+        return self._made_by()[0]
+
+    @property
+    def is_leaf(self) -> bool:
+        return self._made_by()[0] is None
+
+    def _is_differentiable(self) -> bool:
+        return self._data.dtype.kind in "fc" or self._data.dtype.name == "bfloat16"
+
+    def _is_leaf_or_view_of_leaf(self) -> bool:
+        base = self._base
+        if base is None:
+            return self._node is None
+        return base._node is None and base._requires_grad
+
+    def _made_by(self) -> tuple[Any, int]:
+        if self._base is not None:
+            self._sync_view()
+        return self._node, self._number
+
+    def _edge(self) -> Any:
+        """Where a cotangent of this tensor goes: (node, output number), or the tensor itself if a leaf."""
+        node, number = self._made_by()
+        return self if node is None else (node, number)
+
+    def _set_history(self, node: Any, number: int) -> None:
+        self._node, self._number, self._requires_grad = node, number, True
+        if self._base is not None:
+            self._view_version = self._version
+        if self._hooks or self._retains_grad:
+            self._watch()
+
+    def _forget_history(self) -> None:
+        self._node, self._number, self._requires_grad = None, 0, False
+
+    def _alias_with_history(self) -> Tensor:
+        t = self._alias()
+        t._node, t._number = self._node, self._number
+        return t
+
+    def _watch(self) -> None:
+        """Have the node tell this tensor of its gradient (hooks, retain_grad)."""
+        if self._node.retain is None:
+            self._node.retain = {}
+        self._node.retain[self._number] = self
+
+    def _sync_view(self) -> None:
+        """A view whose base was written since takes its history from the base again, as the same view of it."""
+        base = self._base
+        assert base is not None
+        version = self._version
+        if self._view_version == version:
+            return
+        self._view_version = version
+        if not base._requires_grad or base._node is None:
+            return
+        from tinytorch import dispatch
+
+        with dispatch.use(None) if not hasattr(self._data, "is_fake") else dispatch.keep():
+            t: Any = base._alias_with_history()
+            with tape.grad_mode(True):
+                for op, params in self._chain:
+                    t = op(t, **params)
+        self._node, self._number = t._node, t._number
+        self._requires_grad = t._requires_grad
+
+    # --- autograd ------------------------------------------------------------------------------------------------
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """Accumulate gradients into the leaves.  Mirrors ``torch.Tensor.backward``."""
+        if inputs is not None and isinstance(inputs, Tensor):
+            inputs = [inputs]
+        keep = create_graph if retain_graph is None else retain_graph
+        tape.backward([self], [gradient], retain_graph=keep, create_graph=create_graph, inputs=inputs)
+
+    def register_hook(self, hook: Any) -> Any:
+        """Call ``hook(grad)`` when the gradient of this tensor is known; what it returns replaces the gradient."""
+        from tinytorch.hooks import RemovableHandle
+
+        if not self.requires_grad:
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        if self._hooks is None:
+            self._hooks = {}
+        handle = RemovableHandle(self._hooks)
+        self._hooks[handle.id] = hook
+        if self._made_by()[0] is not None:
+            self._watch()
+        return handle
+
+    def retain_grad(self) -> None:
+        if self._made_by()[0] is not None:
+            self._retains_grad = True
+            self._watch()
+
+    # --- in-place ------------------------------------------------------------------------------------------------
+    def _inplace(self, op: Op, *args: Any, **params: Any) -> Tensor:
+        """``self[...] = op(self, ...)``, the way every ``name_`` method works."""
+        out = op(self, *args, **params)
+        if tuple(out.shape) != tuple(self.shape):
+            raise RuntimeError(
+                f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(out.shape)}"
+            )
+        if dtypes.category(out.dtype) > dtypes.category(self.dtype):
+            raise RuntimeError(f"result type {out.dtype.name} can't be cast to the desired output type {self.dtype.name}")
+        return self._assign(out)
+
+    def _assign(self, value: Tensor) -> Tensor:
+        from tinytorch import dispatch
+
+        if value.dtype is not self.dtype:
+            value = TABLE["cast"](value, dtype=self.dtype)
+        dispatch.write(self, value)
+        return self
