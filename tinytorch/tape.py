@@ -31,6 +31,7 @@ class _Mode(threading.local):
     grad = True
     inference = False
     anomaly = False
+    running: Node | None = None  # the node whose vjp rules run at the moment
 
 
 mode = _Mode()
@@ -41,7 +42,7 @@ class Node:
     """One recorded call.  ``edges[i]``: None, a leaf tensor, or (node, output number) that made input i."""
 
     __slots__ = ("op", "fns", "edges", "metas", "outputs", "number", "saved", "out_alias", "hooks", "pre_hooks",
-                 "retain", "stack", "out_metas", "__weakref__")  # fmt: skip
+                 "retain", "stack", "out_metas", "whole", "__weakref__")  # fmt: skip
 
     def __init__(self, op: Op, fns: Sequence[Vjp | None], edges: Sequence[Any], metas: Sequence[Any]) -> None:
         self.op = op
@@ -56,6 +57,7 @@ class Node:
         self.hooks: list[Any] = []
         self.pre_hooks: list[Any] = []
         self.retain: dict[int, Tensor] | None = None
+        self.whole: Callable[[list[Any], bool], Sequence[Any]] | None = None  # (cotangents, create_graph) -> gradients
         self.stack: str | None = None
 
     def __lt__(self, other: Node) -> bool:
@@ -74,7 +76,7 @@ class Node:
 
     def release(self) -> None:
         """Drop what is saved; a second backward then raises."""
-        self.fns, self.saved, self.out_alias = None, [], None
+        self.fns, self.saved, self.out_alias, self.whole = None, [], None, None
 
 
 # --- recording --------------------------------------------------------------------------------------------------------
@@ -212,7 +214,10 @@ def backward(
     with grad_mode(create_graph):
         for root, g in zip(roots, cotangents, strict=True):
             run.send(root._edge(), seed(root, g))
-        run.loop(retain_graph)
+        try:
+            run.loop(retain_graph)
+        finally:
+            mode.running = None
         if not accumulate:
             return [run.captured.get(_key(t._edge())) for t in inputs or ()]
         targets = inputs if inputs is not None else list(run.leaves.values())
@@ -331,15 +336,22 @@ class _Run:
         for hook in node.pre_hooks:
             changed = hook(tuple(cotangents))
             cotangents = list(changed) if changed is not None else cotangents
-        g = cotangents[0] if node.outputs == 1 else tuple(cotangents)
-        grads: list[Any] = []
-        for fn, meta in zip(node.fns, node.metas, strict=False):
-            grads.append(None if fn is None else fit(_call(node, fn, g), *meta))
-        grads += [None] * (len(node.edges) - len(grads))
+        mode.running = node
+        if node.whole is not None:  # one function for all inputs, whose results fit already: compiled code
+            grads = list(_call(node, lambda g: node.whole(g, self.create_graph), cotangents))
+        else:
+            grads = self._by_rules(node, node.fns, cotangents[0] if node.outputs == 1 else tuple(cotangents))
         for hook in node.hooks:
             changed = hook(tuple(grads), tuple(cotangents))
             grads = list(changed) if changed is not None else grads
         return grads
+
+    @staticmethod
+    def _by_rules(node: Node, fns: Sequence[Vjp | None], g: Any) -> list[Any]:
+        grads = [
+            None if fn is None else fit(_call(node, fn, g), *meta) for fn, meta in zip(fns, node.metas, strict=False)
+        ]
+        return grads + [None] * (len(node.edges) - len(grads))
 
     def _tensor_hooks(self, node: Node, cotangents: list[Any]) -> None:
         for i, t in (node.retain or {}).items():
