@@ -759,3 +759,10 @@ def coefficient(e: Int, symbol: Symbol) -> Int | None:
     """The stride of ``e`` along ``symbol``: 0 if absent, None if ``e`` is not linear in it."""
     found = linear(e, (symbol,))
     return None if found is None else found[0].get(symbol, 0)
+
+
+def expr_of(x: object) -> Expr | None:
+    """The expression in a ``SymInt`` or ``Expr``; None for anything else, ints included."""
+    if isinstance(x, Expr):
+        return x
+    return getattr(x, "__sym_expr__", None)

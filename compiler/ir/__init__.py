@@ -1,0 +1,10 @@
+"""The graph IR.  Stage: between capture and loops.  Read next: ``graph``, ``meta``, ``printer``, ``interp``."""
+
+from __future__ import annotations
+
+from compiler.ir.graph import Graph, Node, map_nodes
+from compiler.ir.interp import Interpreter
+from compiler.ir.module import GraphModule
+from compiler.ir.record import parse, record, same
+
+__all__ = ["Graph", "GraphModule", "Interpreter", "Node", "map_nodes", "parse", "record", "same"]
