@@ -1,0 +1,472 @@
+"""Symbolic sizes: ``SymInt`` behaves like the int it stands for, and ``ShapeEnv`` writes down what was assumed.
+
+Stage: sym.  In: sizes that may differ from call to call.  Out: integer expressions in shapes, and guards on them.
+A comparison that the known ranges decide is free; any other is answered for the example at hand (the *hint*) and
+recorded as a guard, so that the compiled code runs only where the answer is the same.  Mirrors ``torch.SymInt`` and
+``torch.fx.experimental.symbolic_shapes.ShapeEnv``.  Read next: ``compiler.fake``.
+
+0 and 1 are never symbolic (they broadcast and vanish), so a fresh symbol ranges over ``[2, inf)``.
+"""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Literal, SupportsIndex, TypeAlias
+
+from compiler.errors import GuardError, Unsupported
+from compiler.sym.expr import Const, Expr, Int, Mod, Symbol, as_int, coefficient, expr_of, lift
+from compiler.sym.ranges import Interval, bounds, nonnegative, numbers as ends, nonzero
+from compiler.sym.simplify import simplify
+
+Sense: TypeAlias = Literal["==", "!=", "<="]
+_COMPARE: dict[str, Callable[[int, int], bool]] = {"==": operator.eq, "!=": operator.ne, "<=": operator.le}
+_OPPOSITE: dict[str, Sense] = {"==": "!=", "!=": "=="}
+
+
+@dataclass(frozen=True)
+class Relation:
+    """``lhs == rhs``, ``lhs != rhs`` or ``lhs <= rhs`` over integer expressions."""
+
+    sense: Sense
+    lhs: Expr
+    rhs: Expr
+
+    def __str__(self) -> str:
+        gap = self.lhs - self.rhs  # shown with every term on the side where it is positive
+        const, terms = gap.split()
+        left, right = lift(max(const, 0)), lift(max(-const, 0))
+        for m, c in terms:
+            left, right = (left + c * m, right) if c > 0 else (left, right - c * m)
+        return f"{left} {self.sense} {right}"
+
+    def negated(self) -> Relation:
+        if self.sense == "<=":
+            return Relation("<=", self.rhs + 1, self.lhs)
+        return Relation(_OPPOSITE[self.sense], self.lhs, self.rhs)
+
+    def holds(self, env: Mapping[str, int]) -> bool:
+        return _COMPARE[self.sense](self.lhs.evaluate(env), self.rhs.evaluate(env))
+
+    @property
+    def free_symbols(self) -> frozenset[Symbol]:
+        return self.lhs.free_symbols | self.rhs.free_symbols
+
+
+@dataclass(frozen=True)
+class SizeGuard:
+    """A relation the compiled code relies on, and the user's frames (innermost last) that made it necessary."""
+
+    relation: Relation
+    why: str = ""
+    stack: tuple[tuple[str, int, str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return str(self.relation)
+
+
+@dataclass
+class SymbolInfo:
+    """What is known of one symbol.  ``hint`` is None for values that only running code knows (``x.item()``)."""
+
+    hint: int | None
+    source: Any
+    declared: Interval  # checked on every call
+    known: Interval  # declared and tightened by guards
+
+
+@dataclass
+class ShapeEnv:
+    """The symbols of one compilation, the guards on them, and what follows from these."""
+
+    symbols: dict[Symbol, SymbolInfo] = field(default_factory=dict)
+    guards: list[SizeGuard] = field(default_factory=list)
+    #: Called for each new guard: the user's frames at this moment.  Capture sets it.
+    where: Callable[[], Sequence[tuple[str, int, str, str]]] = tuple
+    frozen: bool = False
+    _replaced: dict[Expr, Int] = field(default_factory=dict)
+    _facts: list[Expr] = field(default_factory=list)  # expressions proven never negative by a guard
+    _seen: dict[tuple[Any, ...], bool] = field(default_factory=dict)
+
+    # --- symbols ---
+    def create_symbol(
+        self, hint: int, source: Any = None, *, min: int = 2, max: int | float = inf, name: str | None = None
+    ) -> SymInt | int:
+        """A symbol standing for ``hint``; 0 and 1 come back as they are.  ValueError if the hint is out of range."""
+        hint = int(hint)
+        if hint in (0, 1):
+            return hint
+        low = 2 if min < 2 else min
+        if not low <= hint <= max:
+            raise ValueError(f"{source or 'a size'} is {hint}, outside of its declared range [{min}, {max}]")
+        return self._add(SymbolInfo(hint, source, Interval(low, max), Interval(low, max)), name or f"s{len(self.symbols)}")
+
+    def create_integer(self, hint: int, source: Any = None, name: str | None = None) -> SymInt | int:
+        """A symbol for a Python int argument, of any sign; 0 and 1 come back as they are."""
+        if hint in (0, 1):
+            return hint
+        return self._add(SymbolInfo(int(hint), source, Interval(), Interval()), name or f"s{len(self.symbols)}")
+
+    def create_unbacked(self, source: Any = None, *, min: int | float = -inf, max: int | float = inf) -> SymInt:
+        """A symbol without a hint: deciding about it is an error (a graph break)."""
+        return self._add(SymbolInfo(None, source, Interval(min, max), Interval(min, max)), f"u{len(self.symbols)}")
+
+    def _add(self, info: SymbolInfo, name: str) -> SymInt:
+        symbol = Symbol(name)
+        if symbol in self.symbols:
+            raise ValueError(f"symbol {name} exists")
+        self.symbols[symbol] = info
+        return SymInt(symbol, self)
+
+    # --- values ---
+    @property
+    def ranges(self) -> dict[Symbol, Interval]:
+        return {s: info.known for s, info in self.symbols.items()}
+
+    def resolve(self, e: Expr) -> Expr:
+        """``e`` with what guards made equal replaced."""
+        return e.subs(self._replaced) if self._replaced else e
+
+    def simplify(self, e: Expr) -> Expr:
+        return simplify(self.resolve(e), self.ranges)
+
+    def hint(self, e: Expr) -> int | None:
+        """The value of ``e`` for the example; None if it holds an unbacked symbol."""
+        env: dict[str, int] = {}
+        for s in e.free_symbols:
+            known = self.symbols[s].hint
+            if known is None:
+                return None
+            env[s.name] = known
+        return e.evaluate(env)
+
+    def wrap(self, e: Int) -> SymInt | int:
+        """An expression as a size; plain int if its value is known."""
+        value = as_int(self.simplify(lift(e)))
+        return value if isinstance(value, int) else SymInt(value, self)
+
+    # --- questions ---
+    def decide(self, sense: Sense, lhs: Expr, rhs: Expr, why: str = "") -> bool:
+        """The truth of a relation: proven, or true for the hints and from now on guarded."""
+        lhs, rhs = self.resolve(lhs), self.resolve(rhs)
+        key = (sense, lhs, rhs)
+        if key in self._seen:
+            return self._seen[key]
+        known = self.proven(sense, lhs, rhs)
+        if known is None:
+            known = self._by_hint(Relation(sense, lhs, rhs), why)
+        self._seen[key] = known
+        return known
+
+    def proven(self, sense: Sense, lhs: Expr, rhs: Expr) -> bool | None:
+        """True or False where ranges and guards so far decide, else None.  Adds no guard."""
+        gap = self.simplify(rhs - lhs)
+        if sense == "<=":
+            if self._nonnegative(gap):
+                return True
+            return False if self._nonnegative(-gap - 1) else None
+        if isinstance(gap, Const):
+            return (gap.value == 0) == (sense == "==")
+        lo, hi = bounds(gap, self.ranges)
+        if lo > 0 or hi < 0 or self._nonnegative(gap - 1) or self._nonnegative(-gap - 1):
+            return sense == "!="
+        return None
+
+    def _nonnegative(self, e: Expr) -> bool:
+        ranges = self.ranges
+        return nonnegative(e, ranges) or any(nonnegative(e - f, ranges) for f in self._facts)
+
+    def _by_hint(self, relation: Relation, why: str) -> bool:
+        left, right = self.hint(relation.lhs), self.hint(relation.rhs)
+        if left is None or right is None:
+            raise Unsupported(
+                "data-dependent-size",
+                f"cannot decide {relation} while compiling: it depends on a value only running code knows",
+                "assert the relation to the compiler with a check, or use torch.where",
+            )
+        truth = _COMPARE[relation.sense](left, right)
+        self.add_guard(relation if truth else relation.negated(), why)
+        return truth
+
+    # --- guards ---
+    def add_guard(self, relation: Relation, why: str = "") -> None:
+        """From now on ``relation`` holds; the caller has seen that it does for the hints."""
+        if self.frozen:
+            raise GuardError(f"a guard {relation} came up after guards were installed; {why or 'no reason given'}")
+        self.guards.append(SizeGuard(relation, why, tuple(self.where())))
+        self._learn(relation)
+
+    def specialize(self, e: Expr, why: str = "") -> int:
+        """The value of ``e``, guarded."""
+        value = self.hint(self.resolve(e))
+        if value is None:
+            raise Unsupported(
+                "data-dependent-size",
+                f"the value of {e} is needed while compiling, and only running code knows it",
+                "avoid using it as a plain Python int",
+            )
+        self.decide("==", e, Const(value), why or "used as a plain int")
+        return value
+
+    def _learn(self, relation: Relation) -> None:
+        gap = self.resolve(relation.rhs) - self.resolve(relation.lhs)
+        if relation.sense == "<=":
+            self._facts.append(gap)
+            self._tighten(gap)
+        elif relation.sense == "==":
+            self._replace(gap)
+        self._seen.clear()
+
+    def _tighten(self, gap: Expr) -> None:
+        """``c*x + d >= 0`` bounds ``x``."""
+        const, terms = gap.split()
+        if len(terms) == 1 and isinstance(terms[0][0], Symbol):
+            x, c = terms[0]
+            info = self.symbols[x]  # type: ignore[index]
+            limit = Interval(-(const // c), inf) if c > 0 else Interval(-inf, const // -c)
+            info.known = info.known.meet(limit)
+
+    def _replace(self, gap: Expr) -> None:
+        """``gap == 0``: write its youngest symbol by the others, or note a known remainder."""
+        for x in sorted(gap.free_symbols, key=lambda s: list(self.symbols).index(s), reverse=True):
+            if coefficient(gap, x) in (1, -1):
+                value = gap.subs({x: 0})
+                self._put(x, -value if coefficient(gap, x) == 1 else value)
+                return
+        const, terms = gap.split()
+        if len(terms) == 1 and abs(terms[0][1]) == 1 and isinstance(terms[0][0], Mod):
+            self._put(terms[0][0], -const * terms[0][1])
+
+    def _put(self, old: Expr, new: Int) -> None:
+        new = lift(new)
+        if isinstance(old, Symbol) and isinstance(new, Symbol):
+            self.symbols[new].known = self.symbols[new].known.meet(self.symbols[old].known)
+        elif isinstance(old, Symbol) and isinstance(new, Const):
+            self.symbols[old].known = Interval(new.value, new.value)
+        self._facts = [f.subs({old: new}) for f in self._facts]
+        self._replaced = {k: lift(v).subs({old: new}) for k, v in self._replaced.items()}
+        self._replaced[old] = new
+
+    def range_guards(self) -> list[SizeGuard]:
+        """The declared ranges as guards: ``2 <= s0``."""
+        out: list[SizeGuard] = []
+        for s, info in self.symbols.items():
+            lo, hi = ends(info.declared)
+            if info.hint is not None and isinstance(lo, int):
+                out.append(SizeGuard(Relation("<=", Const(lo), s), "0 and 1 are compiled apart" if lo == 2 else "mark_dynamic"))
+            if info.hint is not None and isinstance(hi, int):
+                out.append(SizeGuard(Relation("<=", s, Const(hi)), "mark_dynamic"))
+        return out
+
+    def all_guards(self) -> list[SizeGuard]:
+        """Ranges first, then what was recorded, each once, minus what the earlier ones say already."""
+        seen: dict[str, SizeGuard] = {}
+        for g in (*self.range_guards(), *self.guards):
+            seen.setdefault(str(g), g)
+        return list(seen.values())
+
+
+class SymInt:
+    """An integer whose value may differ from call to call.  Arithmetic with ints stays symbolic; a comparison gives a
+    bool and may record a guard; whatever needs the number itself (``int``, ``range``, ``float``) specialises it."""
+
+    __slots__ = ("_expr", "env")
+    __array_ufunc__ = None  # NumPy scalars on the left leave the operation to us
+    _expr: Expr
+    env: ShapeEnv
+
+    def __init__(self, expr: Expr, env: ShapeEnv) -> None:
+        self._expr, self.env = expr, env
+
+    @property
+    def expr(self) -> Expr:
+        return self.env.resolve(self._expr)
+
+    __sym_expr__ = expr
+
+    @property
+    def hint(self) -> int | None:
+        return self.env.hint(self.expr)
+
+    def __repr__(self) -> str:
+        return str(self.expr)
+
+    def __hash__(self) -> int:
+        return hash(self.expr)
+
+    def __copy__(self) -> SymInt:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> SymInt:
+        return self
+
+    # --- arithmetic: symbolic with ints, specialised with anything else ---
+    def _with(self, other: Any, fn: Callable[[Any, Any], Any], flip: bool = False) -> Any:
+        e = _operand(other)
+        if e is None:
+            if isinstance(other, float | complex):
+                return fn(other, int(self)) if flip else fn(int(self), other)
+            return NotImplemented
+        a, b = (e, self.expr) if flip else (self.expr, e)
+        if fn is operator.floordiv or fn is operator.mod:
+            self._check_divisor(b)
+        return self.env.wrap(fn(a, b))
+
+    def _check_divisor(self, b: Expr) -> None:
+        b = self.env.resolve(b)
+        if not nonzero(b, self.env.ranges) and not self.env.decide("!=", b, Const(0), "division"):
+            raise ZeroDivisionError("integer division or modulo by zero")
+
+    def __add__(self, other: Any) -> Any:
+        return self._with(other, operator.add)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._with(other, operator.add, True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with(other, operator.sub)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with(other, operator.sub, True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with(other, operator.mul)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._with(other, operator.mul, True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._with(other, operator.floordiv)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._with(other, operator.floordiv, True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._with(other, operator.mod)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._with(other, operator.mod, True)
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
+    def __pow__(self, other: Any) -> Any:
+        if isinstance(other, int) and 0 <= other <= 8:
+            return self.env.wrap(self.expr**other)
+        return int(self) ** other
+
+    def __rpow__(self, other: Any) -> Any:
+        return other ** int(self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return int(self) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / int(self)
+
+    def __neg__(self) -> Any:
+        return self.env.wrap(-self.expr)
+
+    def __pos__(self) -> SymInt:
+        return self
+
+    def __invert__(self) -> Any:
+        return -self - 1
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    # --- comparisons ---
+    def _decide(self, sense: Sense, a: Expr, b: Expr) -> bool:
+        return self.env.decide(sense, a, b)
+
+    def __eq__(self, other: object) -> Any:
+        e = _operand(other)
+        if e is None:
+            return int(self) == other if isinstance(other, float) else NotImplemented
+        return self._decide("==", self.expr, e)
+
+    def __ne__(self, other: object) -> Any:
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
+    def __lt__(self, other: Any) -> Any:
+        e = _operand(other)
+        return int(self) < other if e is None else self._decide("<=", self.expr + 1, e)
+
+    def __le__(self, other: Any) -> Any:
+        e = _operand(other)
+        return int(self) <= other if e is None else self._decide("<=", self.expr, e)
+
+    def __gt__(self, other: Any) -> Any:
+        e = _operand(other)
+        return int(self) > other if e is None else self._decide("<=", e + 1, self.expr)
+
+    def __ge__(self, other: Any) -> Any:
+        e = _operand(other)
+        return int(self) >= other if e is None else self._decide("<=", e, self.expr)
+
+    def __bool__(self) -> bool:
+        return self._decide("!=", self.expr, Const(0))
+
+    # --- the number itself ---
+    def __index__(self) -> int:
+        return self.env.specialize(self.expr)
+
+    def __int__(self) -> int:
+        return self.env.specialize(self.expr)
+
+    def __float__(self) -> float:
+        return float(self.env.specialize(self.expr, "used as a float"))
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return self if ndigits is None else round(int(self), ndigits)
+
+    def __floor__(self) -> SymInt:
+        return self
+
+    def __ceil__(self) -> SymInt:
+        return self
+
+    def __trunc__(self) -> SymInt:
+        return self
+
+
+def _install_bitwise() -> None:
+    for name in ("and", "or", "xor", "lshift", "rshift"):
+        fn: Callable[[Any, Any], Any] = getattr(operator, name + "_" if name in ("and", "or") else name)
+        setattr(SymInt, f"__{name}__", lambda self, other, fn=fn: fn(int(self), other))
+        setattr(SymInt, f"__r{name}__", lambda self, other, fn=fn: fn(other, int(self)))
+
+
+_install_bitwise()
+numbers.Integral.register(SymInt)
+
+
+def _operand(x: Any) -> Expr | None:
+    e = expr_of(x)
+    if e is not None:
+        return e
+    if isinstance(x, SupportsIndex):
+        return Const(operator.index(x))
+    return None
+
+
+def is_symbolic(x: Any) -> bool:
+    """A ``SymInt``, as opposed to a number."""
+    return isinstance(x, SymInt)
+
+
+def statically_equal(a: Any, b: Any) -> bool:
+    """Are two sizes equal for certain?  Never records a guard."""
+    ea, eb = expr_of(a), expr_of(b)
+    if ea is None and eb is None:
+        return bool(a == b)
+    env = a.env if isinstance(a, SymInt) else b.env if isinstance(b, SymInt) else ShapeEnv()
+    return env.proven("==", lift(a if ea is None else ea), lift(b if eb is None else eb)) is True
