@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import Unsupported
+from compiler.ir.graph import Graph, map_nodes
 from compiler.sym.env import ShapeEnv
 from tinytorch import dispatch
 from tinytorch.device import Device, canonical
@@ -203,3 +204,14 @@ class FakeInterp:
 def infer_node(op: Op, args: tuple[Any, ...], params: Mapping[str, Any]) -> Any:
     """The fake value of one call on fakes, without recording it on the tape."""
     return FakeInterp().run(op, args, dict(params))
+
+
+def propagate(graph: Graph, *, again: bool = False) -> None:
+    """Give every row call its ``meta["val"]`` from those of its inputs; with ``again`` also where there is one."""
+    for node in graph.nodes:
+        if node.op != "call_function" or ("val" in node.meta and not again):
+            continue
+        if any("val" not in n.meta for n in node.all_input_nodes):
+            continue
+        args, kwargs = map_nodes((node.args, node.kwargs), lambda n: n.meta["val"])
+        node.meta["val"] = infer_node(node.target, args, kwargs) if isinstance(node.target, Op) else args[0][args[1]]

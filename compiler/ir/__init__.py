@@ -6,5 +6,10 @@ from compiler.ir.graph import Graph, Node, map_nodes
 from compiler.ir.interp import Interpreter
 from compiler.ir.module import GraphModule
 from compiler.ir.record import parse, record, same
+from compiler.ir.rewrite import Pass, rule, run_passes
+from compiler.ir.verify import verify
 
-__all__ = ["Graph", "GraphModule", "Interpreter", "Node", "map_nodes", "parse", "record", "same"]
+__all__ = [
+    "Graph", "GraphModule", "Interpreter", "Node", "Pass", "map_nodes", "parse", "record", "rule", "run_passes", "same",
+    "verify",
+]  # fmt: skip

@@ -52,12 +52,18 @@ class Source:
         return {**NAMESPACE, **self.objects}
 
 
-def source(graph: Graph, *, name: str = "forward", comments: bool = True, free: bool = False) -> Source:
-    """The graph as ``def forward(self, ...)``.  ``free`` adds ``del`` after last uses, so that memory goes early."""
+def source(
+    graph: Graph, *, name: str = "forward", comments: bool = True, sizes: bool = True, free: bool = False
+) -> Source:
+    """The graph as ``def forward(self, ...)``.
+
+    Without ``sizes`` the lines that read size symbols from the inputs are left out: the bare graph, for comparing.
+    ``free`` adds ``del`` after last uses, so that memory goes early.
+    """
     objects: dict[str, Any] = {}
     spell = _Speller(objects)
-    lines = _signature(graph, name, spell, comments)
-    lines += [f"    {text}" for text in _sizes(graph)]
+    lines = _signature(graph, name, spell, comments, sizes)
+    lines += [f"    {text}" for text in _sizes(graph)] if sizes else []
     last_uses = _last_uses(graph) if free else {}
     where = None
     for node in graph.nodes:
@@ -75,11 +81,11 @@ def source(graph: Graph, *, name: str = "forward", comments: bool = True, free: 
     return Source("\n".join(lines) + "\n", objects)
 
 
-def _signature(graph: Graph, name: str, spell: _Speller, comments: bool) -> list[str]:
+def _signature(graph: Graph, name: str, spell: _Speller, comments: bool, sizes: bool) -> list[str]:
     params = []
     for p in graph.placeholders:
         default = f"={spell(p.args[0])}" if p.args else ""
-        kind = ": int" if expr_of(p.meta.get("val")) is not None else ""
+        kind = ": int" if sizes and expr_of(p.meta.get("val")) is not None else ""
         params.append((f"{p.name}{kind}{default}", meta.describe(p.meta.get("val")) if comments else ""))
     if not any(about for _, about in params):
         return [f"def {name}({', '.join(['self', *(p for p, _ in params)])}):"]

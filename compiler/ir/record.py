@@ -227,7 +227,7 @@ def _is_size(e: ast.expr) -> bool:
 
 def same(a: Graph, b: Graph) -> str | None:
     """None if the graphs are equal up to metadata, else the first difference as text."""
-    left, right = source(a, comments=False), source(b, comments=False)
+    left, right = (source(g, comments=False, sizes=False) for g in (a, b))
     if left.text == right.text and all(left.objects[k] is right.objects.get(k) for k in left.objects):
         return None
     for x, y in zip(left.text.splitlines(), right.text.splitlines(), strict=False):

@@ -125,7 +125,7 @@ def _at_worst_ends(e: Expr, ranges: Ranges) -> Expr | None:
         if len(signs) != 1 or None in signs:
             continue
         end = known.lo if signs == {1} else known.hi
-        if isinstance(end, Expr) or isinstance(end, int):
+        if isinstance(end, Expr | int):
             return e.subs({x: end})
     return None
 
