@@ -1,0 +1,421 @@
+"""Writes the statements of a kernel: lets, loads, stores and checks, for one point or for a vector of neighbours.
+
+Stage: codegen.  In: loop-IR statements and the C++ names of the axes.  Out: lines of C++.
+Read next: ``pointwise`` and ``rows``, which write the loops around them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from codegen_cupy import index, nest as nests
+from codegen_cupy.combines import Accumulator
+from codegen_cupy.nest import Axis, Nest, divides, rest_along, used
+from codegen_cupy.schedule import Schedule
+from codegen_cupy.spell import cast, from_memory, literal, memory_type, register_type, spell, to_memory
+from compiler.loop.ir import (
+    Buffer,
+    Check,
+    Index,
+    Init,
+    Int,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Stmt,
+    Store,
+    Update,
+    Value,
+)
+from compiler.sym.expr import Symbol, lift
+from compiler.sym.ranges import Interval, bounds
+from tinytorch.dtypes import DType, bool_, int64
+
+_TAKEN = set(
+    "lane warp team row rows part parts c k live base first last failed done alignas auto bool break case catch char class "
+    "const continue default delete do double else enum explicit export extern false float for friend goto if inline int "
+    "long mutable namespace new operator private protected public register return short signed sizeof static struct "
+    "switch template this throw true try typedef typename union unsigned using virtual void volatile while and or not "
+    "xor abs min max exp log sqrt sin cos tan floor ceil round trunc pow fmod erf tanh y0 y1 yn j0 j1 jn".split()
+)
+
+
+def safe(name: str) -> str:
+    """A C++ identifier for a loop-IR name."""
+    text = re.sub(r"\W", "_", name)
+    return f"{text}_" if text in _TAKEN or text[0].isdigit() else text
+
+
+@dataclass
+class Emitter:
+    """Lines of C++ and what the names in them mean.  ``text`` maps loop-IR names to C++ expressions."""
+
+    kernel: Kernel
+    nest: Nest
+    schedule: Schedule
+    lines: list[str] = field(default_factory=list)
+    depth: int = 1
+    text: dict[str, str] = field(default_factory=dict)
+    dtype: dict[str, DType] = field(default_factory=dict)
+    ranges: dict[Symbol, Interval] = field(default_factory=dict)
+    accumulators: dict[str, tuple[Accumulator, str]] = field(default_factory=dict)
+    checked: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    origin: tuple[str, ...] = ()
+    store_guard: str | None = None  # a condition for every store (points beyond the last one store nothing)
+    private: dict[int, str] = field(default_factory=dict)  # combining stores (by id) gathered in registers first
+
+    def __post_init__(self) -> None:
+        self.buffers: dict[str, Buffer] = {b.name: b for b in self.kernel.params}
+        for size in self.kernel.sizes:
+            self.text[size] = safe(size)
+            self.ranges[Symbol(size)] = Interval(0, 2**40)
+        for axis in nests.all_axes(self.nest):
+            top = bounds(axis.extent, self.ranges)[1]
+            self.ranges[axis.symbol] = Interval(0, max(top - 1, 0))
+        for s in nests.walk(self.nest.body):
+            if isinstance(s, (Let, Load)):
+                self.dtype[s.name] = s.dtype
+            elif isinstance(s, Index):
+                self.dtype[s.name] = int64
+            elif isinstance(s, Init):
+                self.dtype.update(zip(s.names, s.dtypes, strict=True))
+
+    # --- lines ---
+    @property
+    def int_type(self) -> str:
+        return "long long" if self.schedule.wide else "int"
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text if text else "")
+
+    def pragma(self, text: str) -> None:
+        self.lines.append(f"#pragma {text}")
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """``head { ... }``, with names and checks of the inside forgotten after it."""
+        self.line(f"{head} {{" if head else "{")
+        self.depth += 1
+        text, checked = dict(self.text), list(self.checked)
+        yield
+        self.text, self.checked = text, checked
+        self.depth -= 1
+        self.line("}")
+
+    # --- expressions ---
+    def name(self, name: str) -> str:
+        """The C++ text of a value, axis or size inside an index."""
+        text = self.text[name]
+        if name in self.dtype and not self.schedule.wide:
+            return f"(int){text}"
+        return text
+
+    def index(self, e: Int) -> str:
+        return index.cxx(e, self.name, self.ranges)
+
+    def operand(self, v: Value, d: DType) -> str:
+        if isinstance(v, str):
+            return self.text[v]
+        text = literal(v, d)
+        return f"({text})" if text.startswith("-") else text
+
+    def operand_dtype(self, s: Let) -> DType:
+        """The type in which a ``Let`` computes: that of its operands."""
+        values = s.args[1:] if s.fn == "where" else s.args
+        named = next((self.dtype[v] for v in values if isinstance(v, str)), None)
+        if named is not None:
+            return named
+        return int64 if s.fn == "philox" else s.dtype
+
+    # --- statements ---
+    def statement(self, s: Stmt) -> None:
+        """One statement for one point; loops inside run in the thread."""
+        if isinstance(s, Let):
+            self.let(s)
+        elif isinstance(s, Load):
+            self.load(s)
+        elif isinstance(s, Store):
+            self.store(s)
+        elif isinstance(s, Index):
+            self.define(s.name, int64, self.wide_index(s.expr))
+        elif isinstance(s, Check):
+            self.check(s)
+        elif isinstance(s, Init):
+            self.init(s)
+        elif isinstance(s, Update):
+            self.update(s)
+        else:
+            self.serial(s)
+
+    def define(self, name: str, d: DType, text: str) -> None:
+        self.line(f"const {register_type(d)} {safe(name)} = {text};")
+        self.text[name] = safe(name)
+
+    def let(self, s: Let) -> None:
+        if s.origin != self.origin:
+            self.origin = s.origin
+            if s.origin:
+                self.line(f"// {', '.join(s.origin)}")
+        src = self.operand_dtype(s)
+        if s.fn == "const":
+            self.define(s.name, s.dtype, literal(s.args[0], s.dtype))  # type: ignore[arg-type]
+            return
+        args = [self.operand(a, src) for a in s.args]
+        if s.fn == "where":
+            args[0] = self.operand(s.args[0], bool_)
+        self.define(s.name, s.dtype, spell(s.fn, tuple(args), src, s.dtype, strict=self.schedule.strict))
+
+    def wide_index(self, e: Int) -> str:
+        """An index as an int64 value: axes are widened first where 32 bits might not hold it."""
+        lo, hi = bounds(e, self.ranges)
+        if self.schedule.wide or (-(2**31) <= lo and hi < 2**31 and not self._values_in(e)):
+            return self.index(e)
+        return index.cxx(e, lambda n: f"(long long){self.text[n]}", self.ranges)
+
+    def _values_in(self, e: Int) -> list[str]:
+        return [s.name for s in lift(e).free_symbols if s.name in self.dtype]
+
+    def mask(self, s: Load | Store) -> str | None:
+        """The condition under which memory may be touched: the statement's own, and the checks an index relies on."""
+        parts = [self.text[s.mask]] if s.mask else []
+        if isinstance(s, Store) and self.store_guard:
+            parts.append(self.store_guard)
+        if self.checked and self._values_in(s.index):
+            parts += self.checked
+        return " && ".join(dict.fromkeys(parts)) or None
+
+    def load(self, s: Load) -> None:
+        buffer = self.buffers[s.buffer]
+        text = from_memory(f"{safe(s.buffer)}[{self.index(s.index)}]", buffer.dtype)
+        if s.dtype is not buffer.dtype:
+            text = cast(text, buffer.dtype, s.dtype)
+        mask = self.mask(s)
+        if mask:
+            text = f"{mask} ? {text} : {literal(s.other, s.dtype)}"
+        self.define(s.name, s.dtype, text)
+
+    def store(self, s: Store) -> None:
+        buffer = self.buffers[s.buffer]
+        value = self.stored_value(s, buffer)
+        if id(s) in self.private:
+            guard = f"if ({self.store_guard}) " if self.store_guard else ""
+            self.line(f"{guard}{self.private[id(s)]} += {value};")
+            return
+        place = f"{safe(s.buffer)}[{self.index(s.index)}]"
+        text = f"{place} = {to_memory(value, buffer.dtype)};"
+        if s.mode != "set":
+            text = atomic(s.mode, f"&{place}", value, buffer.dtype)
+        mask = self.mask(s)
+        self.line(f"if ({mask}) {text}" if mask else text)
+
+    def stored_value(self, s: Store, buffer: Buffer) -> str:
+        """The value of a store in the register type of its buffer."""
+        if not isinstance(s.value, str):
+            return literal(s.value, buffer.dtype)
+        return cast(self.text[s.value], self.dtype[s.value], buffer.dtype)
+
+    def check(self, s: Check) -> None:
+        if s.message not in self.messages:
+            self.messages.append(s.message)
+        cond = self.text[s.cond]
+        self.line(f"if (!{cond}) fail_check(failed, {self.messages.index(s.message) + 1});")
+        self.checked.append(cond)
+
+    # --- accumulators ---
+    def init(self, s: Init) -> None:
+        acc = Accumulator(s.names, s.combine, s.dtypes)
+        variable = safe(s.names[0])
+        self.line(f"{acc.type} {variable} = {acc.start};")
+        self.adopt(acc, variable)
+
+    def adopt(self, acc: Accumulator, variable: str) -> None:
+        """Let the components of an accumulator be read from a C++ variable."""
+        for i, name in enumerate(acc.names):
+            self.accumulators[name] = (acc, variable)
+            self.text[name] = acc.component(variable, i)
+
+    def update(self, s: Update) -> None:
+        acc, variable = self.accumulators[s.names[0]]
+        values = tuple(self.operand(v, d) for v, d in zip(s.values, acc.dtypes, strict=False))
+        for text in acc.update(variable, values):
+            self.line(text)
+
+    def serial(self, loop: Loop) -> None:
+        axis = safe(loop.axis)
+        with self.block(f"for ({self.int_type} {axis} = 0; {axis} < {self.index(loop.extent)}; ++{axis})"):
+            self.text[loop.axis] = axis
+            for s in loop.body:
+                self.statement(s)
+
+    # --- vectors ---
+    def neighbours(
+        self, stmts: tuple[Stmt, ...], axis: Axis, vector: int, kept: Kept | None = None,
+        export: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
+        """Straight-line statements for ``vector`` points side by side along ``axis``, which holds the first one.
+
+        Reads of neighbours become one wide load before the loop over ``k``, writes one wide store after it; what is
+        the same for all of them is computed once.  Names in ``export`` live on as arrays, one element per neighbour.
+        """
+        part = Section(self, stmts, axis, vector, kept, export)
+        if vector == 1:
+            part.scalar()
+        else:
+            part.wide()
+
+
+@dataclass
+class Kept:
+    """Rows held in registers: ``names`` maps (buffer, index from the loop's start) to an array with a slot per round."""
+
+    names: dict[tuple[str, str], str]
+    loaded: set[tuple[str, str]] = field(default_factory=set)
+
+    @staticmethod
+    def key(s: Load, axis: str) -> tuple[str, str]:
+        return s.buffer, str(lift(s.index).subs({Symbol(axis): Symbol("_here")}))
+
+
+@dataclass
+class Section:
+    """One straight-line piece of a loop body, written for ``vector`` neighbours."""
+
+    e: Emitter
+    stmts: tuple[Stmt, ...]
+    axis: Axis
+    vector: int
+    kept: Kept | None = None
+    export: frozenset[str] = frozenset()
+
+    def scalar(self) -> None:
+        for s in self.stmts:
+            if isinstance(s, Load) and self._slot(s) is not None:
+                self._load_kept(s)
+                self.e.define(s.name, s.dtype, self._read_kept(s, ""))
+            else:
+                self.e.statement(s)
+
+    def wide(self) -> None:
+        e, v = self.e, self.vector
+        same = self._uniform()
+        packs: dict[str, str] = {}
+        for s in self.stmts:
+            if id(s) in same:
+                e.statement(s)
+            elif isinstance(s, Load) and self._slot(s) is not None:
+                self._load_kept(s)
+            elif isinstance(s, Load) and self._packed(s, same):
+                packs[s.name] = f"{safe(s.name)}_pack"
+                where = f"{safe(s.buffer)} + {e.index(s.index)}"
+                t, mask = memory_type(e.buffers[s.buffer].dtype), e.mask(s)
+                text = f"load_pack<{v}>({where})"
+                if mask:  # a checked index: the same for all neighbours
+                    text = f"{mask} ? {text} : Pack<{t}, {v}>{{}}"
+                e.line(f"const Pack<{t}, {v}> {packs[s.name]} = {text};")
+        stores = [s for s in self.stmts if isinstance(s, Store) and self._packed(s, same)]
+        out = {id(s): f"{safe(s.buffer)}_pack{n or ''}" for n, s in enumerate(stores)}
+        for s in stores:
+            e.line(f"Pack<{memory_type(e.buffers[s.buffer].dtype)}, {v}> {out[id(s)]};")
+        start = e.text[self.axis.name]
+        kept = [s for s in self.stmts if isinstance(s, (Let, Load, Index)) and s.name in self.export and id(s) not in same]
+        for s in kept:
+            e.line(f"{register_type(e.dtype[s.name])} {safe(s.name)}_all[{v}];")
+        if any(id(s) not in same for s in self.stmts):
+            e.pragma("unroll")
+            with e.block(f"for (int k = 0; k < {v}; ++k)"):
+                e.text[self.axis.name] = f"({start} + k)"
+                for s in self.stmts:
+                    if id(s) not in same:
+                        self._one(s, packs, out)
+                for s in kept:
+                    e.line(f"{safe(s.name)}_all[k] = {e.text[s.name]};")
+            for s in kept:
+                e.text[s.name] = f"{safe(s.name)}_all[k]"
+        for s in stores:
+            text, mask = f"store_pack({safe(s.buffer)} + {e.index(s.index)}, {out[id(s)]});", e.mask(s)
+            e.line(f"if ({mask}) {text}" if mask else text)
+
+    def _one(self, s: Stmt, packs: dict[str, str], out: dict[int, str]) -> None:
+        e = self.e
+        if isinstance(s, Load) and s.name in packs:
+            e.define(s.name, s.dtype, self._element(s, f"{packs[s.name]}.at[k]"))
+        elif isinstance(s, Load) and self._slot(s) is not None:
+            e.define(s.name, s.dtype, self._read_kept(s, ".at[k]"))
+        elif isinstance(s, Store) and id(s) in out:
+            buffer = e.buffers[s.buffer]
+            e.line(f"{out[id(s)]}.at[k] = {to_memory(e.stored_value(s, buffer), buffer.dtype)};")
+        else:
+            e.statement(s)
+
+    def _element(self, s: Load, text: str) -> str:
+        d = self.e.buffers[s.buffer].dtype
+        return cast(from_memory(text, d), d, s.dtype)
+
+    def _uniform(self) -> set[int]:
+        """Statements (by id) that are the same for all neighbours: nothing in them depends on the axis."""
+        varying = {self.axis.name}
+        same: set[int] = set()
+        for s in self.stmts:
+            depends = bool(varying & set(used(s)))
+            if isinstance(s, (Store, Update, Init)) or depends:
+                varying |= {s.name} if isinstance(s, (Let, Load, Index)) else set()
+            else:
+                same.add(id(s))
+        return same
+
+    def _packed(self, s: Load | Store, same: set[int]) -> bool:
+        """Can all neighbours be moved at once?"""
+        if s.mask is not None or (isinstance(s, Store) and s.mode != "set"):
+            return False
+        found = rest_along(s.index, self.axis.symbol)
+        if found is None or not isinstance(found[0], int) or found[0] != 1:
+            return False
+        inner = {n.name for n in self.stmts if isinstance(n, (Let, Load, Index)) and id(n) not in same}
+        names = {n.name for n in lift(s.index).free_symbols}
+        if names & inner:
+            return False
+        return divides(self.vector, found[1], dict(self.e.schedule.facts))
+
+    # --- rows in registers ---
+    def _slot(self, s: Load) -> str | None:
+        return self.kept.names.get(Kept.key(s, self.axis.name)) if self.kept and not s.mask else None
+
+    def _load_kept(self, s: Load) -> None:
+        assert self.kept is not None
+        key = Kept.key(s, self.axis.name)
+        if key in self.kept.loaded:
+            return
+        self.kept.loaded.add(key)
+        slot, where = self._slot(s), self.e.index(s.index)
+        if self.vector == 1:
+            self.e.line(f"{slot}[c] = {safe(s.buffer)}[{where}];")
+        else:
+            self.e.line(f"{slot}[c] = load_pack<{self.vector}>({safe(s.buffer)} + {where});")
+
+    def _read_kept(self, s: Load, suffix: str) -> str:
+        return self._element(s, f"{self._slot(s)}[c]{suffix}")
+
+
+# --- combining stores -----------------------------------------------------------------------------------------------
+_ATOMIC_FNS = {"add": "Sum", "mul": "Product", "max": "Greatest", "min": "Least"}
+
+
+def atomic(mode: str, pointer: str, value: str, d: DType) -> str:
+    """A statement that combines ``value`` into ``*pointer``, whoever else does at the same time."""
+    if mode == "add" and d.name in ("float32", "float64", "int32"):
+        return f"atomicAdd({pointer}, {value});"
+    if mode == "add" and d.name == "int64":
+        return f"atomicAdd((unsigned long long*)({pointer}), (unsigned long long){value});"
+    join = f"{_ATOMIC_FNS[mode]}<{register_type(d)}>()"
+    if d.itemsize >= 4:
+        return f"atomic_combine({pointer}, {value}, {join});"
+    raw = memory_type(d)
+    one = from_memory("was", d)
+    result = to_memory(f"{join}({one}, {value})", d)
+    return f"atomic_combine_narrow({pointer}, [&]({raw} was) {{ return {result}; }});"
+

@@ -1,0 +1,170 @@
+"""Reductions down the columns: neighbouring threads take neighbouring columns, warps take different rows.
+
+Stage: codegen.  In: kernel, nest with one reduction loop, schedule of kind ``column``.  Out: ``Source``.  Bias and
+norm-weight gradients, batch statistics.  A block is 32 threads wide (times ``vector`` columns each) and ``team`` warps
+high; ``split`` blocks share a column and the last to arrive joins their parts, in a fixed order.  Read next: ``rows``.
+"""
+
+from __future__ import annotations
+
+from codegen_cupy.body import Emitter, safe
+from codegen_cupy.combines import Accumulator
+from codegen_cupy.kernel_text import Scratch, Source, finish
+from codegen_cupy.nest import Nest, defined, used, vectorizable, walk
+from codegen_cupy.pointwise import unflatten
+from codegen_cupy.rows import accumulator_bytes
+from codegen_cupy.schedule import WARP, Schedule
+from compiler.loop.ir import Init, Kernel, Loop, Stmt, Update
+from compiler.sym.expr import as_int, ceildiv, lift
+
+
+def emit(kernel: Kernel, nest: Nest, schedule: Schedule, name: str) -> Source:
+    return ColumnKernel(kernel, nest, schedule).source(name)
+
+
+class ColumnKernel:
+    """One kernel while it is written; accumulators are arrays with one element per column of the thread."""
+
+    def __init__(self, kernel: Kernel, nest: Nest, schedule: Schedule) -> None:
+        self.e = Emitter(kernel, nest, schedule)
+        self.nest, self.schedule = nest, schedule
+        at = next(i for i, s in enumerate(nest.body) if isinstance(s, Loop))
+        loop = nest.body[at]
+        assert isinstance(loop, Loop)
+        self.loop = loop
+        self.before = tuple(s for s in nest.body[:at] if not isinstance(s, Init))
+        self.after = nest.body[at + 1 :]
+        inits = [s for s in nest.body[:at] if isinstance(s, Init)]
+        self.accs = [Accumulator(s.names, s.combine, s.dtypes) for s in inits]
+
+    def source(self, name: str) -> Source:
+        e, s = self.e, self.schedule
+        points = as_int(lift(self.nest.points) // s.vector)
+        total = e.index(points)
+        block = "(long long)blockIdx.x" if s.wide else "blockIdx.x"
+        e.line("const int lane = threadIdx.y;")
+        if s.split > 1:
+            e.line("const int part = blockIdx.y;")
+        e.line(f"const bool live = {block} * 32 + threadIdx.x < {total};")
+        e.line(f"const {e.int_type} point = live ? {block} * 32 + threadIdx.x : {total} - 1;")
+        unflatten(e, self.nest.axes, "point", s.vector)
+        self._before()
+        self._down()
+        if s.team > 1:
+            self._join()
+        scratch = self._finish_in_last_block() if s.split > 1 else ()
+        self._after()
+        work = as_int(ceildiv(points, WARP))
+        return finish(e, name, work=work, block=(WARP, s.team), scratch=scratch, split=s.split)
+
+    def _columns(self, stmts: tuple[Stmt, ...], export: frozenset[str] = frozenset()) -> None:
+        e = self.e
+        for acc in self.accs:
+            e.adopt(acc, self.variable(acc))
+        if vectorizable(stmts):
+            e.neighbours(stmts, self.nest.axes[-1], self.schedule.vector, None, export)
+        else:
+            for s in stmts:
+                e.statement(s)
+
+    def variable(self, acc: Accumulator, k: str = "k") -> str:
+        name = safe(acc.names[0])
+        return name if self.schedule.vector == 1 else f"{name}[{k}]"
+
+    def _before(self) -> None:
+        later = {n for s in walk((self.loop, *self.after)) for n in used(s)}
+        wanted = frozenset(set(defined(self.before)) & later)
+        if self.before:
+            self.e.neighbours(self.before, self.nest.axes[-1], self.schedule.vector, None, wanted)
+        for acc in self.accs:
+            self._declare(acc)
+
+    def _declare(self, acc: Accumulator) -> None:
+        name, v = safe(acc.names[0]), self.schedule.vector
+        if v == 1:
+            self.e.line(f"{acc.type} {name} = {acc.start};")
+        else:
+            self.e.line(f"{acc.type} {name}[{v}];")
+            self._each(f"{name}[k] = {acc.start};")
+
+    def _each(self, text: str) -> None:
+        if self.schedule.vector == 1:
+            self.e.line(text)
+        else:
+            self.e.pragma("unroll")
+            self.e.line(f"for (int k = 0; k < {self.schedule.vector}; ++k) {text}")
+
+    def _down(self) -> None:
+        e, s = self.e, self.schedule
+        axis = safe(self.loop.axis)
+        first = f"part * {s.team} + lane" if s.split > 1 else "lane"
+        e.pragma("unroll 4")
+        with e.block(
+            f"for ({e.int_type} {axis} = {first}; {axis} < {e.index(self.loop.extent)}; {axis} += {s.team * s.split})"
+        ):
+            e.text[self.loop.axis] = axis
+            self._columns(self.loop.body)
+
+    def _join(self) -> None:
+        """A tree over the warps of the block, in shared memory; then every warp reads the result."""
+        e, s = self.e, self.schedule
+        for acc in self.accs:
+            name = f"{safe(acc.names[0])}_parts"
+            e.line(f"__shared__ {acc.type} {name}[{s.team}][{WARP * s.vector}];")
+            self._each(f"{name}[lane]{self._slot()} = {self.variable(acc)};")
+        e.line("__syncthreads();")
+        with e.block(f"for (int d = {s.team // 2}; d > 0; d /= 2)"):
+            with e.block("if (lane < d)"):
+                for acc in self.accs:
+                    name, slot = f"{safe(acc.names[0])}_parts", self._slot()
+                    self._each(f"{name}[lane]{slot} = {acc.join}({name}[lane]{slot}, {name}[lane + d]{slot});")
+            e.line("__syncthreads();")
+        for acc in self.accs:
+            self._each(f"{self.variable(acc)} = {safe(acc.names[0])}_parts[0]{self._slot()};")
+
+    def _slot(self) -> str:
+        """Columns of one thread lie a warp apart, so that a warp touches all banks."""
+        return "[threadIdx.x]" if self.schedule.vector == 1 else "[k * 32 + threadIdx.x]"
+
+    def _finish_in_last_block(self) -> tuple[Scratch, ...]:
+        e, s = self.e, self.schedule
+        scratch: list[Scratch] = []
+        slots = as_int(ceildiv(self.nest.points, WARP * s.vector) * (WARP * s.vector))
+        with e.block("if (lane == 0 && live)"):
+            for acc in self.accs:
+                name = f"{safe(acc.names[0])}_partial"
+                scratch.append(Scratch(name, acc.type, as_int(lift(slots) * s.split), accumulator_bytes(acc)))
+                self._each(f"{name}[{self._partial('part')}] = {self.variable(acc)};")
+        scratch.append(Scratch("arrived", "unsigned", as_int(ceildiv(self.nest.points, WARP * s.vector)), 4, zeroed=True))
+        e.line(f"if (!last_to_arrive(arrived + blockIdx.x, {s.split})) return;")
+        for acc in self.accs:
+            self._each(f"{self.variable(acc)} = {acc.start};")
+        with e.block(f"for (int p = lane; p < {s.split}; p += {s.team})"):
+            for acc in self.accs:
+                part = f"{safe(acc.names[0])}_partial[{self._partial('p')}]"
+                self._each(f"{self.variable(acc)} = {acc.join}({self.variable(acc)}, {part});")
+        if s.team > 1:
+            e.line("__syncthreads();")
+            with e.block(""):
+                self._join()
+        return tuple(scratch)
+
+    def _partial(self, part: str) -> str:
+        v = self.schedule.vector
+        points = self.e.index(self.nest.points)
+        points = points if points.isidentifier() or points.isdigit() else f"({points})"
+        return f"{part} * {points} + point" if v == 1 else f"{part} * {points} + point * {v} + k"
+
+    def _after(self) -> None:
+        e = self.e
+        for acc in self.accs:
+            if acc.combine == "softmax":
+                x = self.variable(acc)
+                self._each(f"{x}.sum += {x}.peak - {x}.peak;  // NaN where the maximum is infinite")
+        with e.block("if (lane == 0 && live)"):
+            self._columns(self.after)
+
+
+def reductions_only(nest: Nest) -> bool:
+    """Every accumulator starts before the loop and is updated straight in it."""
+    return all(not isinstance(s, Update) for s in nest.body)

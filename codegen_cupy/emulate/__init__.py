@@ -1,0 +1,202 @@
+"""A CUDA machine on the CPU: compiles the very text of a kernel with the C++ compiler and runs it, thread by thread.
+
+Stage: codegen.  In: kernel text.  Out: a callable that launches it on NumPy arrays.  With ``check=True`` every memory
+access is watched: races between barriers, reads of shared memory nobody wrote, accesses outside all buffers; the
+report names the kernel's lines.  Read next: ``device.h`` (what the kernel sees), ``runtime.cpp`` (the machine).
+
+    add_one = emulate.compile_kernel(text, "add_one")
+    add_one((blocks,), (threads,), [x, np.int32(x.size)])
+
+Blocks run one after another, the threads of a block as fibers that switch at barriers and warp operations.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+#: A kernel that names none of these needs no fibers: its threads run one after another.
+_WAITS = re.compile(r"__sync|__shfl|__ballot|__any_sync|__all_sync|__barrier")
+_FLAGS = ["-std=c++20", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off", "-g1"]
+
+
+class EmulationError(RuntimeError):
+    """The kernel did something no GPU would forgive; the message names the lines."""
+
+
+class EmulatedKernel:
+    """One compiled kernel.  Arguments: NumPy arrays (their address is passed) and NumPy or ctypes scalars."""
+
+    def __init__(self, library: Path, text: str, name: str, *, check: bool) -> None:
+        self.path, self.text, self.name, self.check = library, text, name, check
+        self.fibers = check or bool(_WAITS.search(text))
+        self._lib = ctypes.CDLL(str(library))
+        self._lock = threading.Lock()
+
+    def __call__(
+        self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], *, backwards: bool = False
+    ) -> None:
+        """Launch.  ``backwards`` runs the threads in the opposite order, which a correct kernel cannot tell."""
+        cells = [_cell(a) for a in args]
+        pointers = (ctypes.c_void_p * max(1, len(cells)))(*[ctypes.addressof(c) for c in cells])
+        dims = (ctypes.c_uint * 6)(*_three(grid), *_three(block))
+        message = ctypes.create_string_buffer(2000)
+        with self._lock:
+            if self.check:
+                self._set_ranges([a for a in args if isinstance(a, np.ndarray)])
+            failed = self._lib.tt_launch(
+                pointers, dims, int(self.fibers), int(backwards), message, ctypes.c_size_t(len(message))
+            )
+        if failed:
+            raise EmulationError(f"{self.name}: {self._with_lines(message.value.decode())}")
+
+    def _set_ranges(self, arrays: list[np.ndarray]) -> None:
+        spans = {np.lib.array_utils.byte_bounds(a) if a.size else (a.ctypes.data, a.ctypes.data) for a in arrays}
+        flat = [n for low, high in sorted(spans) for n in (low, high - low)]
+        self._lib.tt_set_ranges((ctypes.c_uint64 * max(1, len(flat)))(*flat), len(spans))
+
+    def _with_lines(self, message: str) -> str:
+        """``{pc 0x...}`` replaced by the kernel's line and its text."""
+        base = _load_address(self._lib)
+        return re.sub(r"\{pc (0x[0-9a-f]+)\}", lambda m: self._line(int(m[1], 16) - base), message)
+
+    def _line(self, offset: int) -> str:
+        tool = shutil.which("addr2line")
+        if tool is None:
+            return f"offset {offset:#x} (install binutils for line numbers)"
+        command = [tool, "-i", "-e", str(self.path), hex(offset - 1)]
+        frames = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split("\n")
+        mine = [f for f in frames if f"{self.name}.cu:" in f]
+        if not mine:
+            return frames[0]
+        number = int(re.split(r"[:\s]", mine[-1].rsplit(".cu:", 1)[1])[0])
+        lines = self.text.splitlines()
+        shown = f" `{lines[number - 1].strip()}`" if number <= len(lines) else ""
+        return f"{self.name}.cu:{number}{shown}"
+
+
+def compile_kernel(text: str, name: str, *, check: bool = False, directory: Path | None = None) -> EmulatedKernel:
+    """Compile one kernel for the CPU; RuntimeError without a C++ compiler, EmulationError with its complaints."""
+    directory = directory or cache_directory()
+    key = hashlib.sha256("\0".join([text, name, str(check), _machine_key()]).encode()).hexdigest()[:24]
+    library = directory / f"{name}-{key}.so"
+    if not library.exists():
+        _compile(text, name, check, library)
+    return EmulatedKernel(library, text, name, check=check)
+
+
+def _compile(text: str, name: str, check: bool, library: Path) -> None:
+    runtime = _runtime(check)
+    with tempfile.TemporaryDirectory() as work:
+        source = Path(work) / f"{name}.cpp"
+        source.write_text(
+            f'#include "{HERE / "device.h"}"\n#line 1 "{name}.cu"\n{text}\nTT_ENTRY({name})\n', encoding="utf-8"
+        )
+        flags = [*_FLAGS, "-fsanitize=thread"] if check else _FLAGS
+        _run([compiler(), *flags, "-c", str(source), "-o", f"{work}/kernel.o"], text)
+        _run([compiler(), "-shared", "-o", f"{work}/out.so", f"{work}/kernel.o", str(runtime)], text)
+        os.replace(f"{work}/out.so", library) if _same_device(work, library) else _move(f"{work}/out.so", library)
+
+
+def _same_device(a: str, b: Path) -> bool:
+    return os.stat(a).st_dev == os.stat(b.parent).st_dev
+
+
+def _move(source: str, target: Path) -> None:
+    """Across file systems: copy beside the target, then rename."""
+    with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as f:
+        f.write(Path(source).read_bytes())
+    os.replace(f.name, target)
+
+
+@cache
+def _runtime(check: bool) -> Path:
+    """The machine, compiled once."""
+    source = HERE / "runtime.cpp"
+    key = hashlib.sha256((source.read_text() + _machine_key()).encode()).hexdigest()[:24]
+    target = cache_directory() / f"runtime-{'check-' if check else ''}{key}.o"
+    if not target.exists():
+        define = ["-DTT_CHECK"] if check else []
+        with tempfile.TemporaryDirectory(dir=target.parent) as work:
+            command = [compiler(), "-std=c++20", "-O2", "-fPIC", "-g1", *define, "-c", str(source)]
+            _run([*command, "-o", f"{work}/runtime.o"], "")
+            os.replace(f"{work}/runtime.o", target)
+    return target
+
+
+def _run(command: list[str], text: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise EmulationError(f"the C++ compiler refused the kernel:\n{done.stderr[:4000]}\n{text}")
+
+
+@cache
+def compiler() -> str:
+    found = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if not found:
+        raise RuntimeError("the CUDA emulator needs a C++20 compiler (g++ or clang++), or set CXX")
+    return found
+
+
+def available() -> bool:
+    try:
+        compiler()
+    except RuntimeError:
+        return False
+    return True
+
+
+@cache
+def _machine_key() -> str:
+    """What else a compiled kernel depends on: the compiler, its flags, and this package's own sources."""
+    version = subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=False).stdout
+    own = "".join((HERE / f).read_text(encoding="utf-8") for f in ("device.h", "runtime.cpp"))
+    return "\0".join([version, " ".join(_FLAGS), own])
+
+
+@cache
+def cache_directory() -> Path:
+    """A private directory for compiled kernels (``TT_CACHE_DIR``, else under ``~/.cache``)."""
+    root = os.environ.get("TT_CACHE_DIR") or os.path.join(os.path.expanduser("~"), ".cache", "tinytorch")
+    path = Path(root) / "emulated"
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path
+
+
+def _cell(a: Any) -> Any:
+    """A ctypes object whose address goes into the argument array."""
+    if isinstance(a, np.ndarray):
+        return ctypes.c_void_p(a.ctypes.data)
+    if isinstance(a, np.generic):
+        return np.ctypeslib.as_ctypes_type(a.dtype)(a.item())
+    if isinstance(a, ctypes._SimpleCData):
+        return a
+    raise TypeError(f"a kernel argument must be a NumPy array or a typed scalar, not {type(a).__name__}")
+
+
+def _three(dims: Sequence[int]) -> tuple[int, int, int]:
+    return (*dims, 1, 1, 1)[:3]  # type: ignore[return-value]
+
+
+class _DlInfo(ctypes.Structure):
+    _fields_ = [("fname", ctypes.c_char_p), ("base", ctypes.c_void_p), ("sname", ctypes.c_char_p), ("addr", ctypes.c_void_p)]
+
+
+def _load_address(lib: ctypes.CDLL) -> int:
+    info = _DlInfo()
+    dladdr = ctypes.CDLL(None).dladdr
+    dladdr(ctypes.cast(lib.tt_launch, ctypes.c_void_p), ctypes.byref(info))
+    return int(info.base or 0)

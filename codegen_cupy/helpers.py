@@ -1,0 +1,44 @@
+"""Picks from ``helpers.cuh`` the device functions that a kernel names, so that its text needs no include.
+
+Stage: codegen.  In: kernel text.  Out: the pieces it needs, in file order.  Read next: ``helpers.cuh``, ``body``.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@cache
+def pieces() -> tuple[tuple[frozenset[str], str], ...]:
+    """(names defined, text) of each piece of the file."""
+    text = (Path(__file__).parent / "helpers.cuh").read_text(encoding="utf-8")
+    out = []
+    for part in text.split("\n//: ")[1:]:
+        names, _, body = part.partition("\n")
+        out.append((frozenset(names.split()), body.strip()))
+    return tuple(out)
+
+
+def _words(text: str) -> set[str]:
+    code = re.sub(r"//[^\n]*", "", text)
+    found = set(_WORD.findall(code))
+    for half in ("f16", "bf16"):  # overloads of to_float are told apart by their operand's type
+        if half in found and "to_float" in found:
+            found.add(f"to_float_{half}")
+    return found
+
+
+def needed(kernel_text: str) -> str:
+    """The helper pieces named by the text, and by those pieces in turn."""
+    wanted = _words(kernel_text)
+    chosen: set[int] = set()
+    for i in range(len(pieces()) - 1, -1, -1):  # a piece names only pieces above it
+        names, body = pieces()[i]
+        if names & wanted:
+            chosen.add(i)
+            wanted |= _words(body)
+    return "\n".join(pieces()[i][1] for i in sorted(chosen))

@@ -1,0 +1,83 @@
+"""From statements to a whole translation unit: signature, comments, helpers.
+
+Stage: codegen.  In: an ``Emitter`` that has written a body.  Out: ``Source``, text plus how to launch it.
+Read next: ``pointwise`` and ``rows`` (bodies), ``nvrtc`` and ``emulate`` (what becomes of the text).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from codegen_cupy.body import Emitter, safe
+from codegen_cupy.helpers import needed
+from codegen_cupy.spell import memory_type
+from compiler.loop.ir import Buffer, Int, Kernel
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Memory a launch needs besides its buffers: ``items`` elements of ``itemsize`` bytes, zero before the first
+    launch if ``zeroed`` (the kernel leaves it zero again)."""
+
+    name: str
+    ctype: str
+    items: Int
+    itemsize: int
+    zeroed: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel ready to compile.  Its arguments are ``buffers``, then ``sizes``, then ``scratch``, then ``failed``."""
+
+    name: str
+    text: str
+    buffers: tuple[str, ...]
+    sizes: tuple[str, ...]
+    size_bytes: int
+    scratch: tuple[Scratch, ...]
+    messages: tuple[str, ...]
+    block: tuple[int, int]
+    work: Int  # blocks wanted
+    split: int = 1  # grid y
+    max_blocks: int = 2**31 - 1
+
+
+def finish(
+    e: Emitter, name: str, *, work: Int, block: tuple[int, int], scratch: tuple[Scratch, ...] = (), split: int = 1,
+    max_blocks: int = 2**31 - 1,
+) -> Source:  # fmt: skip
+    """Wrap the emitted body into a kernel function."""
+    body = "\n".join(e.lines)
+    buffers = tuple(b for b in e.kernel.params if re.search(rf"\b{safe(b.name)}\b", body))
+    sizes = tuple(s for s in e.kernel.sizes if re.search(rf"\b{safe(s)}\b", body))
+    params = [_parameter(e, b) for b in buffers]
+    params += [f"{e.int_type} {safe(s)}" for s in sizes]
+    params += [f"{s.ctype}* {s.name}" for s in scratch]
+    if e.messages:
+        params.append("int* failed")
+    threads = block[0] * block[1]
+    head = f'extern "C" __global__ void __launch_bounds__({threads}) {name}('
+    signature = head + ", ".join(params) + ") {"
+    if len(signature) > 110:
+        signature = head + "\n    " + ",\n    ".join(params) + ") {"
+    code = f"{_comment(e.kernel)}{signature}\n{body}\n}}\n"
+    helpers = needed(code)
+    return Source(
+        name=name, text=f"{helpers}\n\n{code}" if helpers else code, buffers=tuple(b.name for b in buffers), sizes=sizes,
+        size_bytes=8 if e.schedule.wide else 4, scratch=scratch, messages=tuple(e.messages), block=block, work=work,
+        split=split, max_blocks=max_blocks,
+    )  # fmt: skip
+
+
+def _parameter(e: Emitter, b: Buffer) -> str:
+    const = "" if b.name in e.kernel.writes else "const "
+    restrict = " __restrict__" if e.schedule.restrict else ""
+    return f"{const}{memory_type(b.dtype)}*{restrict} {safe(b.name)}"
+
+
+def _comment(kernel: Kernel) -> str:
+    """What the user wrote, over the kernel."""
+    lines = [f"// {text.strip()}    {file.rsplit('/', 1)[-1]}:{line}\n" for file, line, text in kernel.lines]
+    return "".join(lines) or (f"// {', '.join(kernel.origin)}\n" if kernel.origin else "")

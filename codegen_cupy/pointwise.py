@@ -1,0 +1,62 @@
+"""One thread per point (or per vector of neighbouring points), grid-stride; loops inside a point run in the thread.
+
+Stage: codegen.  In: kernel, nest, schedule.  Out: ``Source``.  Also the fallback for any nest at all, since a thread
+can do everything that is done at a point.  Read next: ``rows``.
+"""
+
+from __future__ import annotations
+
+from codegen_cupy.body import Emitter, safe
+from codegen_cupy.kernel_text import Source, finish
+from codegen_cupy.nest import Axis, Nest, vectorizable
+from codegen_cupy.schedule import Schedule
+from compiler.loop.ir import Int, Kernel
+from compiler.sym.expr import as_int, ceildiv, lift
+
+
+def emit(kernel: Kernel, nest: Nest, schedule: Schedule, name: str) -> Source:
+    e = Emitter(kernel, nest, schedule)
+    t, v = e.int_type, schedule.vector
+    points = nest.points if v == 1 else as_int(lift(nest.points) // v)
+    thread = "blockIdx.x * blockDim.x + threadIdx.x"
+    stride = "gridDim.x * blockDim.x"
+    if schedule.wide:
+        thread, stride = "(long long)blockIdx.x * blockDim.x + threadIdx.x", f"(long long){stride}"
+    total = e.index(points)
+    with e.block(f"for ({t} at = {thread}; at < {total}; at += {stride})"):
+        unflatten(e, nest.axes, "at", v)
+        if v > 1 and vectorizable(nest.body):
+            e.neighbours(nest.body, nest.axes[-1], v)
+        else:
+            for s in nest.body:
+                e.statement(s)
+    work = as_int(ceildiv(points, schedule.threads))
+    return finish(e, name, work=work, block=(schedule.threads, 1), max_blocks=2**30 // schedule.threads)
+
+
+def unflatten(e: Emitter, axes: tuple[Axis, ...], flat: str, vector: int = 1) -> None:
+    """Declare each axis from the number of the point; the last axis counts in steps of ``vector``."""
+    left = flat
+    lines: list[str] = []
+    for i in range(len(axes) - 1, -1, -1):
+        axis, step = axes[i], vector if i == len(axes) - 1 else 1
+        name = safe(axis.name)
+        extent: Int = axis.extent if step == 1 else as_int(lift(axis.extent) // step)
+        text = left if i == 0 else f"{left} % {_factor(e, extent)}"
+        lines.append(f"const {e.int_type} {name} = {_scaled(text, step)};")
+        left = f"{left} / {_factor(e, extent)}" if i else left
+    for text in reversed(lines):
+        e.line(text)
+    for axis in axes:
+        e.text[axis.name] = safe(axis.name)
+
+
+def _factor(e: Emitter, extent: Int) -> str:
+    text = e.index(extent)
+    return text if isinstance(extent, int) or text.isidentifier() else f"({text})"
+
+
+def _scaled(text: str, step: int) -> str:
+    if step == 1:
+        return text
+    return f"{text} * {step}" if " " not in text else f"({text}) * {step}"

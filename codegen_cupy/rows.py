@@ -1,0 +1,331 @@
+"""A team of threads per point: the loops inside a point are spread over the team, reductions joined by shuffles.
+
+Stage: codegen.  In: kernel, nest, schedule of kind ``row`` or ``column``.  Out: ``Source``.  Softmax, norms, arg-max,
+row sums; with ``split`` also sums over everything, whose last block finishes.  Read next: ``columns``, ``scans``.
+
+A team is ``team`` neighbouring lanes of a warp, or a whole block of several warps.  In a ``column`` block the threads
+of one warp stand side by side along the points and the team stands across warps, so memory is still read in lines.
+Short rows are kept in registers between loops (``Schedule.chunks``): read once, used by every loop.
+"""
+
+from __future__ import annotations
+
+from codegen_cupy.body import Emitter, Kept, atomic, safe
+from codegen_cupy.combines import Accumulator
+from codegen_cupy.kernel_text import Scratch, Source, finish
+from codegen_cupy.nest import Axis, Nest, divides, rest_along, vectorizable, walk
+from codegen_cupy.pointwise import unflatten
+from codegen_cupy.schedule import WARP, Schedule, inner_loops
+from codegen_cupy.spell import memory_type, register_type
+from codegen_cupy.twopass import two_pass
+from compiler.loop.ir import Init, Kernel, Load, Loop, Stmt, Store, Update
+from compiler.sym.expr import Symbol, as_int, ceildiv, coefficient, lift
+
+
+def emit(kernel: Kernel, nest: Nest, schedule: Schedule, name: str) -> Source:
+    return RowKernel(kernel, two_pass(nest) if schedule.chunks else nest, schedule).source(name)
+
+
+class RowKernel:
+    """One kernel while it is written."""
+
+    def __init__(self, kernel: Kernel, nest: Nest, schedule: Schedule) -> None:
+        self.e = Emitter(kernel, nest, schedule)
+        self.kernel, self.nest, self.schedule = kernel, nest, schedule
+        self.scratch: list[Scratch] = []
+        self.stored: set[str] = set()  # buffers written since the last barrier
+        self.several = schedule.team > WARP or schedule.kind == "column"
+        self.kept = Kept({})
+        self.gathered: dict[int, tuple[Store, str, Loop]] = {}  # combining stores gathered over the points of a team
+
+    # --- the frame ---
+    def source(self, name: str) -> Source:
+        e, s = self.e, self.schedule
+        if s.kind == "column":
+            e.line("const int lane = threadIdx.y;")
+        elif s.rows == 1:
+            e.line("const int lane = threadIdx.x;")
+        else:
+            e.line(f"const int lane = threadIdx.x % {s.team}, team = threadIdx.x / {s.team};")
+        if s.split > 1:
+            e.line("const int part = blockIdx.y;")
+        self._gather_stores()
+        per_block = WARP if s.kind == "column" else s.rows
+        self._points(per_block)
+        self._scatter_gathered()
+        block = (WARP, s.team) if s.kind == "column" else (s.threads, 1)
+        work = as_int(ceildiv(self.nest.points, per_block))
+        blocks = s.blocks or 2**31 - 1
+        return finish(
+            e, name, work=work, block=block, scratch=tuple(self.scratch), split=s.split, max_blocks=blocks
+        )
+
+    def _points(self, per_block: int) -> None:
+        """The loop (or the single round) over this team's points."""
+        e, s = self.e, self.schedule
+        if not self.nest.axes:
+            self._point()
+            return
+        points = e.index(self.nest.points)
+        within = "threadIdx.x" if s.kind == "column" else "team"
+        t = e.int_type
+        block = "(long long)blockIdx.x" if s.wide else "blockIdx.x"
+        first = block if per_block == 1 else f"{block} * {per_block}"
+        if s.blocks:
+            step = "gridDim.x" if per_block == 1 else f"gridDim.x * {per_block}"
+            with e.block(f"for ({t} first = {first}; first < {points}; first += {step})"):
+                self._place("first", within if per_block > 1 else None, points)
+                self._point()
+                if self.several:
+                    e.line("__syncthreads();")
+        else:
+            self._place(first, within if per_block > 1 else None, points)
+            self._point()
+
+    def _place(self, first: str, within: str | None, points: str) -> None:
+        """Declare this team's point; lanes beyond the last one repeat it, and store nothing."""
+        e = self.e
+        if within is None:
+            e.line(f"const {e.int_type} point = {first};")
+        else:
+            e.line(f"const bool live = {first} + {within} < {points};")
+            e.line(f"const {e.int_type} point = live ? {first} + {within} : {points} - 1;")
+        e.store_guard = "live" if within else None
+        unflatten(e, self.nest.axes, "point")
+
+    # --- one point ---
+    def _point(self) -> None:
+        self._declare_kept()
+        for s in self.nest.body:
+            if isinstance(s, Loop):
+                self._barrier_before(s)
+                self._spread(s)
+                if s.kind == "reduce" and self.schedule.split > 1:
+                    self._finish_in_last_block(self._joined_in(s))
+            elif isinstance(s, Store):
+                with self.e.block("if (lane == 0)"):
+                    self.e.statement(s)
+                self.stored.add(s.buffer)
+            else:
+                self.e.statement(s)
+
+    def _barrier_before(self, loop: Loop) -> None:
+        """What other lanes of the team stored must be seen before it is read."""
+        if any(isinstance(s, Load) and s.buffer in self.stored for s in walk((loop,))):
+            self.e.line("__syncthreads();" if self.several else "__syncwarp();")
+            self.stored.clear()
+
+    # --- spreading a loop over the team ---
+    def _spread(self, loop: Loop) -> None:
+        s = self.schedule
+        stores = [x for x in walk(loop.body) if isinstance(x, Store)]
+        if s.chunks and vectorizable(loop.body):
+            self._rounds(loop)
+        else:
+            self._strided(loop)
+        self.stored |= {x.buffer for x in stores}
+        if loop.kind == "reduce":
+            accs = self._joined_in(loop)
+            self._join(accs)
+            for acc in accs:
+                self._settle(acc)
+
+    def _rounds(self, loop: Loop) -> None:
+        """Unrolled rounds, so that what a round reads can stay in registers."""
+        e, s = self.e, self.schedule
+        axis, n = safe(loop.axis), loop.extent
+        e.pragma("unroll")
+        with e.block(f"for (int c = 0; c < {s.chunks}; ++c)"):
+            where = "lane" if s.chunks == 1 else f"c * {s.team} + lane"
+            where = where if s.vector == 1 else f"({where}) * {s.vector}"
+            e.line(f"const int {axis} = {where};")
+            exact = isinstance(n, int) and n == s.chunks * s.team * s.vector
+            if exact:
+                self._round(loop, axis)
+            else:
+                with e.block(f"if ({axis} < {e.index(n)})"):
+                    self._round(loop, axis)
+
+    def _strided(self, loop: Loop) -> None:
+        """A loop with the team side by side, each lane at every ``team``-th vector."""
+        e, s = self.e, self.schedule
+        axis, v = safe(loop.axis), s.vector if vectorizable(loop.body) else 1
+        lane = f"part * {s.team} + lane" if s.split > 1 else "lane"
+        first = lane if v == 1 else f"({lane}) * {v}"
+        head = f"for ({e.int_type} {axis} = {first}; {axis} < {e.index(loop.extent)}; {axis} += {s.team * v * s.split})"
+        if vectorizable(loop.body):
+            e.pragma("unroll 4" if loop.kind == "reduce" else "unroll 2")
+        with e.block(head):
+            self._round(loop, axis)
+
+    def _round(self, loop: Loop, axis: str) -> None:
+        """The body of a spread loop, for this lane's element or vector."""
+        e = self.e
+        e.text[loop.axis] = axis
+        body = loop.body
+        if vectorizable(body):
+            kept = self.kept if self.schedule.chunks else None
+            e.neighbours(body, Axis(loop.axis, loop.extent), self.schedule.vector, kept)
+        else:
+            for s in body:
+                e.statement(s)
+
+    # --- rows in registers ---
+    def _declare_kept(self) -> None:
+        """An array of registers for every read that more than one loop wants."""
+        e, s = self.e, self.schedule
+        self.kept = Kept({})
+        if not s.chunks:
+            return
+        written = {x.buffer for x in walk(self.nest.body) if isinstance(x, Store)}
+        seen: dict[tuple[str, str], int] = {}
+        first: dict[tuple[str, str], Load] = {}
+        for loop in inner_loops(self.nest):
+            for key, load in {Kept.key(x, loop.axis): x for x in loop.body if isinstance(x, Load)}.items():
+                if self._can_keep(load, loop, written):
+                    seen[key] = seen.get(key, 0) + 1
+                    first.setdefault(key, load)
+        for key, count in seen.items():
+            if count > 1:
+                name = f"{safe(first[key].name)}_row"
+                t = memory_type(e.buffers[key[0]].dtype)
+                e.line(f"{t if s.vector == 1 else f'Pack<{t}, {s.vector}>'} {name}[{s.chunks}];")
+                self.kept.names[key] = name
+
+    def _can_keep(self, load: Load, loop: Loop, written: set[str]) -> bool:
+        """Plain reads along the row, not of something this kernel writes."""
+        if load.mask or load.buffer in written:
+            return False
+        symbols = {x.name for x in lift(load.index).free_symbols}
+        if symbols & self.e.dtype.keys():
+            return False
+        return coefficient(load.index, Symbol(loop.axis)) == 1 and (
+            self.schedule.vector == 1 or self._aligned(load, loop)
+        )
+
+    def _aligned(self, load: Load, loop: Loop) -> bool:
+        found = rest_along(load.index, Symbol(loop.axis))
+        return found is not None and divides(self.schedule.vector, found[1], dict(self.schedule.facts))
+
+    # --- joining accumulators over the team ---
+    def _joined_in(self, loop: Loop) -> list[tuple[Accumulator, str]]:
+        """The accumulators started outside the loop that it updates."""
+        own = {n for s in walk(loop.body) if isinstance(s, Init) for n in s.names}
+        names = dict.fromkeys(s.names[0] for s in walk(loop.body) if isinstance(s, Update) and s.names[0] not in own)
+        return [self.e.accumulators[n] for n in names]
+
+    def _join(self, accs: list[tuple[Accumulator, str]]) -> None:
+        e, s = self.e, self.schedule
+        if not accs or s.team == 1:
+            return
+        if s.kind == "column":
+            self._join_columns(accs)
+            return
+        lanes = min(s.team, WARP)
+        for acc, x in accs:
+            e.line(f"{x} = warp_reduce<{lanes}>({x}, {acc.join});")
+        if s.team > WARP:
+            warps = s.team // WARP
+            parts = [(acc, x, self._fresh(f"{x}_parts")) for acc, x in accs]
+            for acc, _, name in parts:
+                e.line(f"__shared__ {acc.type} {name}[{warps}];")
+            stores = " ".join(f"{name}[threadIdx.x / 32] = {x};" for _, x, name in parts)
+            e.line(f"if (threadIdx.x % 32 == 0) {{ {stores} }}")
+            e.line("__syncthreads();")
+            for acc, x, name in parts:
+                e.line(f"{x} = warp_reduce<{warps}>({name}[threadIdx.x % {warps}], {acc.join});")
+
+    def _join_columns(self, accs: list[tuple[Accumulator, str]]) -> None:
+        """Across warps, a column per lane: a tree in shared memory whose result everyone reads."""
+        e, s = self.e, self.schedule
+        parts = [(acc, x, self._fresh(f"{x}_parts")) for acc, x in accs]
+        for acc, x, name in parts:
+            e.line(f"__shared__ {acc.type} {name}[{s.team}][32];")
+            e.line(f"{name}[lane][threadIdx.x] = {x};")
+        e.line("__syncthreads();")
+        with e.block(f"for (int d = {s.team // 2}; d > 0; d /= 2)"):
+            with e.block("if (lane < d)"):
+                for acc, _, name in parts:
+                    e.line(
+                        f"{name}[lane][threadIdx.x] = {acc.join}({name}[lane][threadIdx.x], {name}[lane + d][threadIdx.x]);"
+                    )
+            e.line("__syncthreads();")
+        for _, x, name in parts:
+            e.line(f"{x} = {name}[0][threadIdx.x];")
+
+    def _settle(self, acc_x: tuple[Accumulator, str]) -> None:
+        acc, x = acc_x
+        if acc.combine == "softmax" and self.schedule.split == 1:
+            self.e.line(f"{x}.sum += {x}.peak - {x}.peak;  // NaN where the maximum is infinite, as exp(x - max) says")
+
+    _names = 0
+
+    def _fresh(self, name: str) -> str:
+        self._names += 1
+        return name if self._names == 1 else f"{name}{self._names}"
+
+    # --- several blocks per point ---
+    def _finish_in_last_block(self, accs: list[tuple[Accumulator, str]]) -> None:
+        """Leave this block's part in memory; only the last block of the point goes on, with all parts joined."""
+        e, s = self.e, self.schedule
+        point = "point" if self.nest.axes else "0"
+        base = f"{point} * {s.split}" if self.nest.axes else ""
+        e.line("")
+        for acc, x in accs:
+            name = f"{x}_partial"
+            self.scratch.append(Scratch(name, acc.type, as_int(lift(self.nest.points) * s.split), accumulator_bytes(acc)))
+            e.line(f"if (lane == 0) {name}[{f'{base} + part' if base else 'part'}] = {x};")
+        self.scratch.append(Scratch("arrived", "unsigned", self.nest.points, 4, zeroed=True))
+        e.line(f"if (!last_to_arrive(arrived + {point}, {s.split})) return;")
+        for acc, x in accs:
+            e.line(f"{x} = {acc.start};")
+        with e.block(f"for (int p = lane; p < {s.split}; p += {s.team})"):
+            for acc, x in accs:
+                e.line(f"{x} = {acc.join}({x}, {x}_partial[{f'{base} + p' if base else 'p'}]);")
+        self._join(accs)
+        for acc, x in accs:
+            if acc.combine == "softmax":
+                e.line(f"{x}.sum += {x}.peak - {x}.peak;")
+
+    # --- combining stores gathered over points ---
+    def _gather_stores(self) -> None:
+        """Sums into places that do not depend on the point (weight gradients of a norm) wait in registers until the
+        team has done all its points."""
+        e, s = self.e, self.schedule
+        if not (s.blocks and s.chunks):
+            return
+        points = {a.symbol for a in self.nest.axes}
+        for loop in inner_loops(self.nest):
+            if not vectorizable(loop.body):
+                continue
+            for x in loop.body:
+                if isinstance(x, Store) and x.mode == "add" and x.mask is None:
+                    if not lift(x.index).free_symbols & points and coefficient(x.index, Symbol(loop.axis)) == 1:
+                        self._gather(x, loop)
+
+    def _gather(self, x: Store, loop: Loop) -> None:
+        e, s = self.e, self.schedule
+        name = f"{safe(x.buffer)}_sum{len(self.gathered) or ''}"
+        extra = "" if s.vector == 1 else f"[{s.vector}]"
+        e.line(f"{register_type(e.buffers[x.buffer].dtype)} {name}[{s.chunks}]{extra} = {{}};")
+        e.private[id(x)] = f"{name}[c]" if s.vector == 1 else f"{name}[c][k]"
+        self.gathered[id(x)] = (x, name, loop)
+
+    def _scatter_gathered(self) -> None:
+        e, s = self.e, self.schedule
+        for x, name, loop in self.gathered.values():
+            axis, d = safe(loop.axis), e.buffers[x.buffer].dtype
+            e.pragma("unroll")
+            with e.block(f"for (int c = 0; c < {s.chunks}; ++c)"):
+                with e.block(f"for (int k = 0; k < {s.vector}; ++k)"):
+                    e.line(f"const int {axis} = (c * {s.team} + lane) * {s.vector} + k;")
+                    e.text[loop.axis] = axis
+                    value = f"{name}[c]" if s.vector == 1 else f"{name}[c][k]"
+                    add = atomic("add", f"&{safe(x.buffer)}[{e.index(x.index)}]", value, d)
+                    e.line(f"if ({axis} < {e.index(loop.extent)}) {add}")
+
+
+def accumulator_bytes(acc: Accumulator) -> int:
+    scalar = acc.dtypes[0].itemsize
+    width = max(scalar, 4) if acc.dtypes[0].kind == "f" else scalar
+    return {"argmax": 16, "argmin": 16, "welford": 3 * width, "softmax": 2 * width}.get(acc.combine, width)

@@ -1,0 +1,204 @@
+"""How a nest meets the machine: one frozen value per candidate, which the autotuner may vary.
+
+Stage: codegen.  In: ``Nest``, sizes, what is known of pointers.  Out: ``Schedule``.  A kernel's text is a function of
+(kernel, nest, schedule) alone.  Read next: ``pointwise``, ``rows``, ``columns`` (the text of each kind).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from codegen_cupy.nest import (
+    Nest,
+    accesses,
+    divides,
+    rest_along,
+    value_at,
+    vectorizable,
+    walk,
+)
+from compiler.loop.ir import Kernel, Load, Loop, Store, Update
+from compiler.sym.expr import Symbol, lift
+
+WARP = 32
+MULTIPROCESSORS = 132  # of the machine schedules are made for; only a hint for how far to split
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """kind     pointwise: a thread per point (or per ``vector`` neighbouring points); inner loops run in the thread
+             row: ``team`` threads share a point and spread its inner loops
+             column: as row, but the threads of a block stand side by side along the fastest axis of the *points*
+    vector   neighbouring elements per thread and access
+    threads  per block
+    team     threads that share one point (row, column)
+    chunks   row: the inner loops take this many unrolled rounds, with loaded values kept in registers; 0: a loop
+    split    blocks that share one point's reduction
+    blocks   row: at most so many blocks, each doing several points; 0: a block per point (or per ``rows`` points)
+    wide     64-bit indices
+    facts    (size symbol, power of two that divides it)
+    restrict the buffers of a launch do not overlap
+    """
+
+    kind: str
+    vector: int = 1
+    threads: int = 128
+    team: int = 1
+    chunks: int = 0
+    split: int = 1
+    blocks: int = 0
+    wide: bool = False
+    facts: tuple[tuple[str, int], ...] = ()
+    restrict: bool = True
+    strict: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Points per block and round."""
+        return max(1, self.threads // self.team)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a schedule may rely on, besides the kernel: the sizes, and whether pointers are 16-byte aligned."""
+
+    sizes: Mapping[str, int]
+    aligned: bool = True
+    wide: bool = False
+    restrict: bool = True
+    strict: bool = False
+
+    @property
+    def facts(self) -> tuple[tuple[str, int], ...]:
+        return tuple((name, n & -n if 0 < (n & -n) < 16 else 16) for name, n in sorted(self.sizes.items()) if n)
+
+
+def inner_loops(nest: Nest) -> list[Loop]:
+    return [s for s in nest.body if isinstance(s, Loop)]
+
+
+def choose(kernel: Kernel, nest: Nest, situation: Situation) -> Schedule:
+    """A good schedule without measuring."""
+    base = Schedule(
+        "pointwise", wide=situation.wide, facts=situation.facts, restrict=situation.restrict, strict=situation.strict
+    )
+    loops = inner_loops(nest)
+    if not loops:
+        return replace(base, vector=_pointwise_vector(kernel, nest, situation))
+    length = max(value_at(loop.extent, situation.sizes) for loop in loops)
+    points = value_at(nest.points, situation.sizes)
+    if any(loop.kind == "scan" for loop in loops):
+        return base
+    if walks_columns(kernel, nest) and points > 1:
+        return _column(kernel, nest, situation, base, length, points)
+    if points >= 2**16 and length < 4:
+        return base
+    return _row(kernel, nest, situation, base, length, points)
+
+
+def _pointwise_vector(kernel: Kernel, nest: Nest, situation: Situation) -> int:
+    if not nest.axes or not situation.aligned or not vectorizable(nest.body):
+        return 1
+    extent = nest.axes[-1].extent
+    v = widest_vector(kernel, nest, nest.axes[-1].name, dict(situation.facts))
+    points = value_at(nest.points, situation.sizes)
+    while v > 1 and (not divides(v, extent, dict(situation.facts)) or points // v < MULTIPROCESSORS * WARP):
+        v //= 2
+    return v
+
+
+def widest_vector(kernel: Kernel, nest: Nest, axis: str, facts: Mapping[str, int]) -> int:
+    """Elements in 16 bytes of the narrowest buffer walked one by one along the axis; 1 if there is none."""
+    items = {b.name: b.dtype.itemsize for b in kernel.params}
+    sizes = [items[s.buffer] for s in accesses(nest.body) if _steps_by_one(s, axis)]
+    return 16 // max(2, min(sizes)) if sizes else 1
+
+
+def _steps_by_one(s: Load | Store, axis: str) -> bool:
+    found = rest_along(s.index, Symbol(axis))
+    return found is not None and isinstance(found[0], int) and found[0] == 1
+
+
+def walks_columns(kernel: Kernel, nest: Nest) -> bool:
+    """Do the inner loops step far while neighbouring points lie side by side in memory?"""
+    if not nest.axes:
+        return False
+    items = {b.name: b.dtype.itemsize for b in kernel.params}
+    along_points = along_loops = 0
+    for loop in inner_loops(nest):
+        for s in accesses(loop.body):
+            if _steps_by_one(s, nest.axes[-1].name):
+                along_points += items[s.buffer]
+            if _steps_by_one(s, loop.axis):
+                along_loops += items[s.buffer]
+    return along_points > along_loops
+
+
+def splittable(nest: Nest) -> bool:
+    """One reduction loop, then straight-line code: several blocks may share it and the last one finishes."""
+    loops = inner_loops(nest)
+    if len(loops) != 1 or loops[0].kind != "reduce":
+        return False
+    return all(not isinstance(s, (Loop, Store)) for s in loops[0].body) and any(
+        isinstance(s, Update) for s in loops[0].body
+    )
+
+
+def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int, points: int) -> Schedule:
+    facts = dict(at.facts)
+    loops = inner_loops(nest)
+    vector = max(widest_vector(kernel, Nest((), loop.body), loop.axis, facts) for loop in loops) if at.aligned else 1
+    while vector > 1 and not (all(divides(vector, loop.extent, facts) for loop in loops) and length >= 8 * vector):
+        vector //= 2
+    flat = all(not isinstance(s, Loop) for loop in loops for s in loop.body)
+    per_thread = vector * max(1, 16 // vector)
+    team = 1
+    while team < 1024 and team * per_thread < length:
+        team *= 2
+    team = max(team, 4)
+    static = all(isinstance(loop.extent, int) for loop in loops)
+    same = len({str(loop.extent) for loop in loops}) == 1
+    rounds = -(-length // (team * vector))
+    keep = flat and static and same and _rereads(nest) and rounds <= max(8, 32 // vector)
+    split = 1
+    if splittable(nest) and points * team < MULTIPROCESSORS * 1024 and length > 16384:
+        team = 512
+        split = max(1, min(-(-2 * MULTIPROCESSORS * 1024 // (team * points)), length // (team * vector * 2)))
+    threads = team if team > WARP else 128
+    gathers = keep and any(isinstance(s, Store) and s.mode == "add" for s in walk(nest.body))
+    return replace(
+        base, kind="row", vector=vector, team=team, threads=threads, chunks=rounds if keep else 0, split=split,
+        blocks=MULTIPROCESSORS * max(1, 1024 // threads) if gathers else 0,
+    )  # fmt: skip
+
+
+def _rereads(nest: Nest) -> bool:
+    """Would keeping a row in registers save anything?"""
+    loops = inner_loops(nest)
+    two_pass = any(isinstance(s, Update) and s.combine in ("softmax", "welford") for s in walk(nest.body))
+    return len(loops) > 1 or two_pass
+
+
+def _column(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int, points: int) -> Schedule:
+    simple = splittable(nest)
+    vector = 1
+    if simple and at.aligned and nest.axes:
+        facts = dict(at.facts)
+        vector = widest_vector(kernel, nest, nest.axes[-1].name, facts)
+        while vector > 1 and not divides(vector, nest.axes[-1].extent, facts):
+            vector //= 2
+    while vector > 1 and points // vector < WARP:
+        vector //= 2
+    team = 1
+    while team < 16 and team * 4 < length:
+        team *= 2
+    split = 1
+    if simple:
+        groups = -(-points // (vector * WARP))
+        split = max(1, min(-(-4 * MULTIPROCESSORS // groups), length // (team * 8)))
+    return replace(base, kind="column", vector=vector, team=team, threads=WARP * team, split=split)
+
+
+def free_sizes(kernel: Kernel) -> set[str]:
+    return {s.name for b in kernel.params for e in (*b.shape, *b.stride) for s in lift(e).free_symbols}
