@@ -1,0 +1,132 @@
+"""What results share: with inputs, with each other, or with nobody.
+
+Stage: aot.  In: the tensors a traced program returned.  Out: for each one how the runtime makes it (``Given``), and the
+list of tensors whose values the graph computes.  Eager hands out an input itself, a view of an input, two views of one
+block; compiled code must hand out the same, so views are made again at run time, by the very rows that made them, from
+the tensor they are views of.  Read next: ``runtime``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from compiler.aot import scatter
+from compiler.aot.trace import Chain, Tracer
+from compiler.fake import FakeArray
+from compiler.ir.graph import Node
+from compiler.passes.roots import root
+from tinytorch.ops.opdef import TABLE
+from tinytorch.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Given:
+    """How one result is made.
+
+    input       input ``index``, seen through ``chain``; ``detached``: without its history
+    output      forward output ``index``, likewise
+    same        the very object that is result ``index``
+    constant    ``value``, no tensor (or a size)
+    """
+
+    kind: Literal["input", "output", "same", "constant"]
+    index: int = 0
+    chain: Chain = ()
+    detached: bool = False
+    requires_grad: bool = False
+    value: Any = None
+
+    @property
+    def whole(self) -> bool:
+        """The tensor itself."""
+        return not self.chain and not self.detached
+
+
+def classify(tracer: Tracer, inputs: Sequence[Any], given: Sequence[Any]) -> tuple[list[Given], list[Tensor]]:
+    """(how each result is made, the tensors the graph must compute)."""
+    blocks: dict[int, list[Tensor]] = {}  # memory -> distinct results in it
+    for t in given:
+        if isinstance(t, Tensor):
+            t = _known(tracer, t)
+            inside = blocks.setdefault(id(tracer.place(t).memory), [])
+            if not any(t is other for other in inside):
+                inside.append(t)
+    results: list[Given] = []
+    tensors: list[Tensor] = []
+    bases: dict[int, int] = {}  # memory -> index of the output that is its base
+    first: dict[int, int] = {}
+    for position, t in enumerate(given):
+        if not isinstance(t, Tensor):
+            results.append(Given("constant", value=t))
+            continue
+        t = _known(tracer, t)
+        if id(t) in first:
+            results.append(Given("same", first[id(t)]))
+            continue
+        first[id(t)] = position
+        at = tracer.place(t)
+        origin = at.memory.origin
+        if origin is not None and origin >= 0:
+            own = inputs[origin]
+            results.append(_seen(t, "input", origin, at.chain, detached=t is not own and t._base is None))
+            continue
+        block = blocks[id(at.memory)]
+        if len(block) == 1:
+            results.append(Given("output", len(tensors), requires_grad=t.requires_grad))
+            tensors.append(t)
+            continue
+        base = _base_of(tracer, block)
+        if id(at.memory) not in bases:
+            bases[id(at.memory)] = len(tensors)
+            tensors.append(base)
+        results.append(_seen(t, "output", bases[id(at.memory)], at.chain, detached=t is not base and t._base is not base))
+    return results, tensors
+
+
+def _known(tracer: Tracer, t: Tensor) -> Tensor:
+    """A real tensor returned is a constant of the graph."""
+    return tracer.lift(t)
+
+
+def _seen(t: Tensor, kind: Any, index: int, chain: Chain, *, detached: bool) -> Given:
+    return Given(kind, index, chain, detached, t.requires_grad)
+
+
+def _base_of(tracer: Tracer, block: Sequence[Tensor]) -> Tensor:
+    """The tensor that all of a block's results are views of, with a history if any has one."""
+    whole = [t for t in block if not tracer.place(t).chain]
+    candidates = [*whole, *(t._base for t in block if t._base is not None and not tracer.place(t._base).chain)]
+    for t in candidates:
+        if t.requires_grad:
+            return t
+    return candidates[0] if candidates else Tensor._wrap(tracer.place(block[0]).memory.base, block[0].device)
+
+
+def separate(tracer: Tracer, tensors: Sequence[Tensor]) -> list[Node]:
+    """The node of each output's value, copied where it would share memory with an input or another output."""
+    taken: set[Node] = set()
+    nodes = []
+    for t in tensors:
+        node = scatter.laid_out(tracer, tracer.node_of(t), t._data)
+        at = root(node)
+        if at.op in ("placeholder", "get_attr") or at in taken:
+            node = scatter.laid_out(tracer, tracer.emit(TABLE["clone"], node), t._data)
+            at = root(node)
+        taken.add(at)
+        nodes.append(node)
+    return nodes
+
+
+def fresh_like(t: Tensor) -> Any:
+    """A fake array of its own memory, laid out as ``t`` if that is dense, else contiguous."""
+    data = t._data
+    item = data.dtype.itemsize
+    order = sorted(range(len(data.shape)), key=lambda d: -scatter._number(data.strides[d]))
+    dense: Any = item
+    for d in reversed(order):
+        if data.strides[d] != dense and data.shape[d] != 1:
+            return FakeArray(data.shape, data.dtype)
+        dense = dense * data.shape[d]
+    return FakeArray(data.shape, data.dtype, data.strides)

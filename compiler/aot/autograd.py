@@ -1,0 +1,238 @@
+"""``aot_autograd``: captured graphs for backends that want functional ones.
+
+Stage: aot.  In: compilers for a forward and a backward graph, a partition.  Out: a backend,
+``(graph_module, example_inputs) -> callable``.  Mirrors ``torch._dynamo.backends.common.aot_autograd`` and
+``functorch.compile.aot_module``.  Read next: ``compiler.partition``, which decides what the forward saves.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from compiler import logs
+from compiler.aot import runtime
+from compiler.aot.joint import Joint, trace_joint
+from compiler.errors import InvalidGradError
+from compiler.aot.runtime import Compiled, Raw, Saved
+from compiler.ir.graph import Graph, Node
+from compiler.ir.module import GraphModule
+from compiler.passes.tidy import tidy
+from tinytorch import tape
+from tinytorch.ops.opdef import Op
+from tinytorch.tensor import Tensor
+
+Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
+Partition = Callable[[GraphModule, int], tuple[Any, ...]]
+
+
+def aot_autograd(
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    *,
+    partition_fn: Partition | None = None,
+    decompositions: Mapping[Op, Callable[..., Any]] | None = None,
+    inference_compiler: Compiler | None = None,
+) -> Callable[[Any, Sequence[Any]], Callable[..., list[Any]]]:
+    """A backend that gives ``fw_compiler`` and ``bw_compiler`` functional graphs of rows.
+
+    A compiler gets ``(graph_module, example_inputs)`` and returns a callable of tensors that gives a list; or, marked
+    by an attribute ``boxed_raw = True``, a callable from a list of arrays to a list of arrays.
+    ``partition_fn(joint, number_of_forward_outputs)`` returns ``(forward, backward, ...)``; the default saves all that
+    the backward reads.
+    """
+
+    def backend(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., list[Any]]:
+        joint = trace_joint(gm, example_inputs, decompositions=decompositions)
+        kind = "joint" if joint.training else "graph"
+        logs.artifact("joint", f"{kind} {getattr(gm, 'class_name', '')}".strip(), joint.module.code)
+        return compile_joint(
+            joint,
+            fw_compiler if joint.training else inference_compiler or fw_compiler,
+            bw_compiler or fw_compiler,
+            partition_fn or save_everything,
+        )
+
+    return backend
+
+
+def compile_joint(joint: Joint, fw: Compiler, bw: Compiler, partition: Partition) -> Callable[..., list[Any]]:
+    """Partition, compile both halves, wire the runtime."""
+    if not joint.training or joint.error is not None:
+        return runtime.build(Compiled(joint, _raw(fw, joint.module), extras=0))
+    forward, backward, *_ = partition(joint.module, joint.forward_outputs)
+    saved, extras = _saved(joint, forward, backward)
+    _drop_repeats(forward, joint.forward_outputs)
+    compiled = Compiled(
+        joint,
+        forward=_raw(fw, forward),
+        backward=_raw(bw, backward),
+        saved=saved,
+        extras=extras,
+        double=_double(joint, fw, bw, partition),
+    )
+    return runtime.build(compiled)
+
+
+# --- the two halves ---------------------------------------------------------------------------------------------------
+def save_everything(joint: GraphModule, forward_outputs: int) -> tuple[GraphModule, GraphModule]:
+    """The partition without a thought: the forward is what the results need, and all it computed that the backward
+    reads is saved."""
+    graph = joint.graph
+    outs = list(graph.output_node.args[0])
+    late = _after_tangents(graph)
+    for node in reversed(graph.nodes):  # a view that only the backward looks at is made there
+        if isinstance(node.target, Op) and node.target.kind == "view" and node not in outs[:forward_outputs]:
+            if all(user in late for user in node.users if user.op != "output"):
+                late.add(node)
+    reads: dict[Node, None] = {}
+    for node in graph.nodes:
+        if node in late and node.op != "output":
+            reads.update((n, None) for n in node.all_input_nodes if n not in late)
+    reads.update((n, None) for n in outs[forward_outputs:] if n not in late)
+    for node in [n for n in reads if isinstance(n.meta.get("val"), tuple)]:  # save the items of a tuple instead
+        del reads[node]
+        reads.update((item, None) for item in node.users if item.target is operator.getitem)
+    saved = [n for n in reads if n.op != "get_attr"]
+    fw = extract(joint, graph.placeholders, [*outs[:forward_outputs], *saved], lambda n: n not in late, "Forward")
+    tangents = [n for n in graph.placeholders if n in late]
+    bw = extract(joint, [*saved, *tangents], outs[forward_outputs:], lambda n: True, "Backward")
+    return fw, bw
+
+
+def _after_tangents(graph: Graph) -> set[Node]:
+    """Nodes that need a tangent."""
+    late: set[Node] = set()
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            if node.name.startswith("tangents_"):
+                late.add(node)
+        elif any(n in late for n in node.all_input_nodes):
+            late.add(node)
+    return late
+
+
+def extract(
+    module: GraphModule, inputs: Sequence[Node], outputs: Sequence[Node], inside: Callable[[Node], bool], name: str
+) -> GraphModule:
+    """The part of a graph between ``inputs`` and ``outputs``, as a module of its own."""
+    graph = Graph()
+    mapped: dict[Node, Node] = {}
+    for node in inputs:
+        if inside(node):
+            mapped[node] = graph.placeholder(node.name)
+            mapped[node].meta = dict(node.meta)
+    for node in module.graph.nodes:
+        if node.op in ("placeholder", "output") or node in mapped or not inside(node):
+            continue
+        if all(n in mapped for n in node.all_input_nodes):
+            mapped[node] = graph.node_copy(node, mapped.__getitem__)
+    graph.output(tuple(mapped[n] for n in outputs))
+    return tidy(GraphModule(module.attributes, graph, name))
+
+
+def _saved(joint: Joint, forward: GraphModule, backward: GraphModule) -> tuple[list[Saved], int]:
+    """Where each input of the backward comes from, and how many values the forward gives besides its outputs."""
+    outs = list(forward.graph.output_node.args[0])
+    count = joint.forward_outputs
+    extras = outs[count:]
+    place: dict[Node, Saved] = {}
+    inputs = forward.graph.placeholders
+    for i, p in enumerate(inputs):
+        place[p] = Saved("primal", i) if i < len(joint.primals) else Saved("state", i - len(joint.primals))
+    for k, n in enumerate(outs[:count]):
+        place.setdefault(n, Saved("output", k))
+    fresh = [n for n in dict.fromkeys(extras) if n not in place]
+    for e, n in enumerate(fresh):
+        place[n] = Saved("extra", e)
+    saved = [place[n] for n in extras]
+    names = [p.name for p in backward.graph.placeholders if not p.name.startswith("tangents_")]
+    if len(names) != len(saved):
+        raise AssertionError(f"the backward takes {names}, but the forward saves {extras}")
+    return saved, len(fresh)
+
+
+def _drop_repeats(forward: GraphModule, count: int) -> None:
+    """The forward need not give back what the caller has: inputs, and outputs a second time."""
+    node = forward.graph.output_node
+    outs = list(node.args[0])
+    fresh = [n for n in dict.fromkeys(outs[count:]) if n.op != "placeholder" and n not in outs[:count]]
+    node.args = ((*outs[:count], *fresh),)
+    forward.recompile()
+
+
+# --- compilers --------------------------------------------------------------------------------------------------------
+def _raw(compiler: Compiler, module: GraphModule) -> Raw:
+    """A compiled module as a function of arrays."""
+    vals = [p.meta["val"] for p in module.graph.placeholders]
+    compiled = compiler(module, vals)
+    if getattr(compiled, "boxed_raw", False):
+        return compiled
+    return on_arrays(compiled, vals)
+
+
+def on_arrays(fn: Callable[..., Any], examples: Sequence[Any]) -> Raw:
+    """A function of tensors as one of arrays; it runs outside of the tape."""
+    devices = [x.device if isinstance(x, Tensor) else None for x in examples]
+
+    def raw(arrays: list[Any]) -> list[Any]:
+        tensors = [a if d is None else Tensor._wrap(a, d) for a, d in zip(arrays, devices, strict=True)]
+        with tape.grad_mode(False):
+            out = fn(*tensors)
+        return [o._data if isinstance(o, Tensor) else o for o in (out if isinstance(out, list | tuple) else (out,))]
+
+    return raw
+
+
+# --- double backward --------------------------------------------------------------------------------------------------
+def _double(joint: Joint, fw: Compiler, bw: Compiler, partition: Partition) -> Callable[..., Any]:
+    """Gradients as a differentiable function: the joint graph's gradient part, as a program of primals and tangents,
+    goes through ``aot_autograd`` once more when a backward first runs with ``create_graph``."""
+    built: list[Any] = []
+
+    def double(primals: tuple[Any, ...], states: tuple[Any, ...], cotangents: list[Any]) -> Any:
+        _refuse_overwritten(joint)
+        devices = [s.state.device for s in joint.streams]
+        inputs = [
+            *primals,
+            *(Tensor._wrap(s, d) for s, d in zip(states, devices, strict=True)),
+            *(_cotangent(g, joint, j) for j, g in enumerate(cotangents)),
+        ]
+        if not built:
+            outs = joint.module.graph.output_node.args[0]
+            gradients = list(dict.fromkeys(outs[g] for g in joint.gradients if g is not None))
+            module = extract(joint.module, joint.module.graph.placeholders, gradients, lambda n: True, "Gradient")
+            built.append(_by_requires(module, fw, bw, partition))
+        return built[0](inputs)
+
+    return double
+
+
+def _by_requires(module: GraphModule, fw: Compiler, bw: Compiler, partition: Partition) -> Callable[..., Any]:
+    """Compiled once for each pattern of which inputs require grad."""
+    known: dict[Any, Any] = {}
+
+    def call(inputs: list[Any]) -> Any:
+        key = (tape.mode.grad, *(isinstance(x, Tensor) and x.requires_grad for x in inputs))
+        if key not in known:
+            known[key] = compile_joint(trace_joint(module, inputs), fw, bw, partition)
+        return known[key](*inputs)
+
+    return call
+
+
+def _cotangent(g: Any, joint: Joint, j: int) -> Tensor:
+    like = joint.module.graph.output_node.args[0][joint.tangents[j]].meta["val"]
+    if g is None:
+        return Tensor._wrap(runtime.fresh_cotangent(None, like), like.device)
+    return g
+
+
+def _refuse_overwritten(joint: Joint) -> None:
+    if joint.mutations:
+        raise InvalidGradError(
+            "create_graph=True through a compiled function that writes its inputs in place: their old values are gone. "
+            "Write out of place, or run this function eagerly (tinytorch.compiler.disable)."
+        )
+

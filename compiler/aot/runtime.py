@@ -1,0 +1,324 @@
+"""The callable that stands in for the eager program: one function in, one node on the tape.
+
+Stage: aot.  In: a ``Joint`` and its compiled forward and backward, functions from a list of arrays to a list of arrays.
+Out: a function of tensors, generated for this graph so that a call does nothing it could have known before.  It calls
+the forward, makes tensors of the results, hangs one node with one backward behind them, writes inputs that eager would
+have written, and makes again the views that eager would have handed out.  Read next: ``autograd``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from compiler.aot.aliasing import Given
+from compiler.aot.joint import Joint, Mutation
+from compiler.ir import meta
+from compiler.sym.expr import expr_of
+from tinytorch import dispatch, tape
+from tinytorch.device import array_module
+from tinytorch.ops.opdef import Op
+from tinytorch.tensor import Storage, Tensor
+
+Raw = Callable[[list[Any]], Sequence[Any]]
+
+_serial = itertools.count()
+
+#: The row that compiled nodes carry: a name for ``grad_fn``, never run.
+COMPILED = Op(name="compiled_function", kind="extern", infer=lambda *metas: metas, doc="a compiled region on the tape")
+
+
+@dataclass
+class Saved:
+    """Where the backward finds one of its inputs: primal ``index``, forward output ``index``, or extra value ``index``.
+
+    ``size``: the value of a size symbol.
+    """
+
+    kind: str  # primal | state | output | extra | size
+    index: Any
+
+
+@dataclass
+class Compiled:
+    """What ``runtime`` wires together.  ``double`` gives gradients with a history of their own, for create_graph."""
+
+    joint: Joint
+    forward: Raw
+    backward: Raw | None = None
+    saved: list[Saved] = field(default_factory=list)
+    extras: int = 0  # outputs of ``forward`` after the joint's forward outputs
+    double: Callable[..., Any] | None = None
+    device_of: list[Any] = field(default_factory=list)
+
+
+class _Writer:
+    """Lines of the function under construction and the objects they name."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {}
+
+    def add(self, text: str) -> None:
+        self.lines.append(text)
+
+    def name(self, stem: str, value: Any) -> str:
+        for have, v in self.names.items():
+            if v is value and have.startswith(stem):
+                return have
+        text = f"{stem}{len(self.names)}"
+        self.names[text] = value
+        return text
+
+
+def build(compiled: Compiled) -> Callable[..., list[Any]]:
+    """The function of tensors.  Its text is in ``linecache`` and in the attribute ``source``."""
+    text, names = _text(compiled)
+    filename = f"<compiled_{next(_serial)}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    exec(compile(text, filename, "exec"), names)
+    fn: Callable[..., list[Any]] = names["call"]
+    fn.source = text  # type: ignore[attr-defined]
+    return fn
+
+
+def _text(c: Compiled) -> tuple[str, dict[str, Any]]:
+    joint, w = c.joint, _Writer()
+    w.names.update(
+        new=object.__new__, Tensor=Tensor, Node=tape.Node, Storage=Storage, COMPILED=COMPILED, forward=c.forward,
+        write=write, mode=tape.mode, look=look, array_module=array_module, backward=_backward_of(c) if joint.training else None,
+        fresh=fresh_cotangent,
+    )  # fmt: skip
+    args = [f"x{i}" for i in range(len(joint.primals))]
+    tensors = [isinstance(p, Tensor) for p in joint.primals]
+    arrays = [f"{a}._data" if t else a for a, t in zip(args, tensors, strict=True)]
+    for i, stream in enumerate(joint.streams):
+        generator = w.name("generator", stream.generator)
+        device = w.name("device", stream.state.device)
+        on_cpu = array_module_is_numpy(stream.state.device)
+        w.add(f"r{i} = {generator}.state_array()" if on_cpu else f"r{i} = array_module({device}).asarray({generator}.state_array())")
+        arrays.append(f"r{i}")
+    _sizes(w, joint, args)
+    outs = [f"o{k}" for k in range(joint.forward_outputs)] + [f"e{k}" for k in range(c.extras)]
+    w.add(f"{_unpack(outs)}forward([{', '.join(arrays)}])")
+    for i, stream in enumerate(joint.streams):
+        w.add(f"{w.name('generator', stream.generator)}.offset += {_size(stream.used)}")
+    tensors_out = _made(joint)
+    for k in tensors_out:
+        _wrap(w, joint, k)
+    if joint.training:
+        _node(w, c, args, tensors_out)
+    for m in joint.mutations:
+        _epilogue(w, joint, m)
+    _results(w, joint)
+    body = "".join(f"    {line}\n" for line in w.lines)
+    return f"def call({', '.join(args)}):\n{body}", w.names
+
+
+def array_module_is_numpy(device: Any) -> bool:
+    return array_module(device) is np
+
+
+def _unpack(names: list[str]) -> str:
+    return "".join(f"{n}, " for n in names).rstrip() + " = " if names else ""
+
+
+def _made(joint: Joint) -> list[int]:
+    """The forward outputs that become tensors: all but values written to inputs outside of the history."""
+    untracked = {m.output for m in joint.mutations if not m.tracked}
+    return [k for k in range(joint.forward_outputs) if k not in untracked]
+
+
+def _wrap(w: _Writer, joint: Joint, k: int) -> None:
+    device = joint.module.graph.output_node.args[0][k].meta["val"].device
+    w.add(f"t{k} = new(Tensor)")
+    w.add(f"t{k}._data = o{k}")
+    w.add(f"t{k}.device = {w.name('device', device)}")
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+def _sizes(w: _Writer, joint: Joint, args: list[str]) -> None:
+    """Bind the size symbols that views, streams and saved sizes mention."""
+    wanted = {s.name for r in joint.results for _, params in r.chain for s in meta.symbols_in(params)}
+    wanted |= {s.name for r in joint.results for s in meta.symbols_in(r.value)}
+    wanted |= {s.name for stream in joint.streams for s in meta.symbols_in(stream.used)}
+    wanted |= set(getattr(joint, "saved_sizes", ()))
+    where = {p.name: i for i, p in enumerate(joint.module.graph.placeholders)}
+    for symbol, (p, dim) in meta.size_sources(joint.module.graph).items():
+        if symbol in wanted:
+            w.add(f"{symbol} = {args[where[p.name]]}" + ("" if dim is None else f"._data.shape[{dim}]"))
+
+
+def _size(value: Any) -> str:
+    e = expr_of(value)
+    return str(value) if e is None else str(e)
+
+
+def _literal(w: _Writer, value: Any) -> str:
+    """A parameter of a view row as text."""
+    if expr_of(value) is not None or isinstance(value, int):
+        return _size(value)
+    if isinstance(value, tuple):
+        return "(" + "".join(_literal(w, v) + ", " for v in value) + ")"
+    return w.name("constant", value)
+
+
+# --- the node ---------------------------------------------------------------------------------------------------------
+def _node(w: _Writer, c: Compiled, args: list[str], made: list[int]) -> None:
+    joint = c.joint
+    wanted = [i for i, g in enumerate(joint.gradients) if g is not None]
+    if joint.error is not None:  # the backward will raise; let it be reached from every input that requires grad
+        wanted = [i for i, p in enumerate(joint.primals) if isinstance(p, Tensor) and p.requires_grad]
+    edges = ", ".join(f"x{i} if x{i}._node is None and x{i}._base is None else x{i}._edge()" for i in wanted)
+    w.add(f"node = Node(COMPILED, (), [{edges}], ())")
+    w.add(f"node.outputs = {len(joint.tangents)}")
+    for number, k in enumerate(joint.tangents):
+        w.add(f"t{k}._node = node")
+        w.add(f"t{k}._number = {number}")
+        w.add(f"t{k}._requires_grad = True")
+    names = {"primal": "x{}._data", "state": "r{}", "output": "o{}", "extra": "e{}", "size": "{}"}
+    values = []
+    for s in c.saved:
+        text = names[s.kind].format(s.index)
+        mutated = s.kind == "primal" and any(m.primal == s.index for m in joint.mutations)
+        values.append(f"{text}.copy()" if mutated else f"x{s.index}" if s.kind == "primal" and not isinstance(joint.primals[s.index], Tensor) else text)
+    alive = _versioned(c, made)
+    primals = f"({', '.join(args)}{',' if args else ''})" if c.double is not None else "()"
+    states = "".join(f"r{i}, " for i in range(len(joint.streams)))
+    w.add(f"node.whole = backward([{', '.join(values)}], {primals}, ({states}))")
+    if alive:
+        w.add(f"node.saved = [{', '.join(alive)}]")
+
+
+def _versioned(c: Compiled, made: list[int]) -> list[str]:
+    """Saved tensors that the user holds too: (tensor, version) pairs, checked when the backward runs."""
+    pairs = []
+    mutated = {m.primal for m in c.joint.mutations}
+    for s in c.saved:
+        if s.kind == "primal" and s.index not in mutated and isinstance(c.joint.primals[s.index], Tensor):
+            pairs.append(f"(x{s.index}, x{s.index}._version)")
+        elif s.kind == "output" and s.index in made:
+            pairs.append(f"(t{s.index}._alias(), 0)")
+    return pairs
+
+
+def _backward_of(c: Compiled) -> Callable[..., Any]:
+    """``backward(saved, primals, states)`` gives the node's function from cotangents to gradients."""
+    joint = c.joint
+    wanted = [(i, g) for i, g in enumerate(joint.gradients) if g is not None]
+    outputs = joint.module.graph.output_node.args[0]
+    order = {k: n for n, k in enumerate(dict.fromkeys(g for _, g in wanted))}
+    where = [(order[g], joint.depends.get(g, frozenset())) for _, g in wanted]
+    devices = [outputs[g].meta["val"].device for _, g in wanted]
+    likes = [outputs[k].meta["val"] for k in joint.tangents]
+    run, double, error = c.backward, c.double, joint.error
+    tangents = range(len(likes))
+
+    def backward(saved: list[Any], primals: tuple[Tensor, ...], states: tuple[Any, ...]) -> Any:
+        def whole(cotangents: list[Any], create_graph: bool) -> list[Any]:
+            if error is not None:
+                raise error
+            absent = {j for j in tangents if cotangents[j] is None}
+            if create_graph:
+                assert double is not None
+                return _masked(double(primals, states, cotangents), where, absent)
+            assert run is not None
+            given = run(saved + [fresh_cotangent(g, like) for g, like in zip(cotangents, likes, strict=True)])
+            made = {n: Tensor._wrap(given[n], device) for (n, _), device in zip(where, devices, strict=True)}
+            return _masked(made, where, absent)
+
+        return whole
+
+    return backward
+
+
+def _masked(values: Any, where: Sequence[tuple[int, frozenset[int]]], absent: set[int]) -> list[Any]:
+    """Gradients in the order of the edges; None for one that only absent cotangents would have reached."""
+    if not absent:
+        return [values[n] for n, _ in where]
+    return [values[n] if needs - absent else None for n, needs in where]
+
+
+def fresh_cotangent(g: Any, like: Any) -> Any:
+    """The array of a cotangent, laid out as the backward was compiled for; zeros for an absent one."""
+    if g is None:
+        data = like._data
+        return array_module(like.device).zeros(tuple(int(s) for s in data.shape), data.dtype)
+    array, wanted = g._data, like._data
+    if array.strides == wanted.strides or array.ndim == 0:
+        return array
+    return relaid(array, wanted, array_module(like.device))
+
+
+def relaid(array: Any, like: Any, xp: Any) -> Any:
+    """A copy of ``array`` with the order of strides of ``like``."""
+    order = sorted(range(array.ndim), key=lambda d: -int(like.strides[d]))
+    back = sorted(range(array.ndim), key=order.__getitem__)
+    return xp.ascontiguousarray(array.transpose(order)).transpose(back)
+
+
+# --- inputs written in place, results ---------------------------------------------------------------------------------
+def _epilogue(w: _Writer, joint: Joint, m: Mutation) -> None:
+    if m.tracked:
+        w.add(f"write(x{m.primal}, t{m.output}, {m.writes})")
+        return
+    w.add(f"x{m.primal}._data[...] = o{m.output}")
+    w.add(f"if x{m.primal}._storage is None:")
+    w.add(f"    x{m.primal}._storage = Storage()")
+    w.add(f"x{m.primal}._storage.version += {m.writes}")
+
+
+def write(dst: Tensor, src: Tensor, writes: int) -> None:
+    """The write that eager made, history and all; the version moves as often as eager's did."""
+    dispatch.write(dst, src)
+    storage = dst._storage
+    assert storage is not None
+    storage.version += writes - 1
+    if dst._base is None:
+        return
+    dst._view_version = -1
+
+
+def look(t: Tensor, chain: Any, detached: bool, requires_grad: bool) -> Tensor:
+    """The view of ``t`` that eager handed out."""
+    if detached:
+        t = t.detach()
+    if chain:
+        with tape.grad_mode(tape.mode.grad and requires_grad):
+            for op, params in chain:
+                t = op(t, **params)
+    if requires_grad and not t.requires_grad and not t._base:
+        t._requires_grad = True
+    return t
+
+
+def _results(w: _Writer, joint: Joint) -> None:
+    texts: list[str] = []
+    for n, r in enumerate(joint.results):
+        if r.kind == "constant":
+            texts.append(_size(r.value) if expr_of(r.value) is not None else w.name("constant", r.value))
+        elif r.kind == "same":
+            texts.append(texts[r.index])
+        else:
+            source = f"{'x' if r.kind == 'input' else 't'}{r.index}"
+            if r.whole:
+                texts.append(source)
+            else:
+                w.add(f"y{n} = look({source}, {_chain(w, r)}, {r.detached}, {r.requires_grad})")
+                texts.append(f"y{n}")
+    w.add(f"return [{', '.join(texts)}]")
+
+
+def _chain(w: _Writer, r: Given) -> str:
+    if not any(True for _, params in r.chain for _ in meta.symbols_in(params)):
+        return w.name("chain", r.chain)
+    steps = []
+    for op, params in r.chain:
+        texts = ", ".join(f"{key!r}: {_literal(w, v)}" for key, v in params.items())
+        steps.append(f"({w.name('op_', op)}, {{{texts}}})")
+    return "(" + ", ".join(steps) + ",)"

@@ -1,0 +1,1 @@
+"""Backends, one file each: ``eager`` runs the captured graph, ``aot_eager`` the functional one, ``loops`` kernels."""

@@ -1,0 +1,126 @@
+"""Backends that compile functional graphs to fused kernels: ``numba``, ``cupy``, and ``inductor``, which picks.
+
+Stage: backend.  In: a captured graph.  Out: a callable over machine code.  Here the stages meet: aot, partition, loop, and
+a codegen found by name.  Read next: ``compiler.loop.host``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from compiler import logs
+from compiler.aot.autograd import aot_autograd
+from compiler.aot.runtime import Raw
+from compiler.backend import load_codegen
+from compiler.config import Config, config
+from compiler.ir import meta
+from compiler.ir.graph import Node
+from compiler.ir.module import GraphModule
+from compiler.ir.verify import verify
+from compiler.loop import interp, printer
+from compiler.loop.host import compile_graph
+from compiler.loop.ir import Plan
+from compiler.partition import min_cut
+from tinytorch.tensor import Tensor
+
+Build = Callable[[Plan, Config], Callable[[list[Any], tuple[int, ...]], Sequence[Any]]]
+
+
+def inductor(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Kernels for the device that the graph's tensors are on."""
+    return through_loops(lambda module: _codegen_for(module, config))(gm, example_inputs)
+
+
+def numba(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """CPU kernels by Numba."""
+    return through_loops(lambda module: load_codegen("codegen_numba").build)(gm, example_inputs)
+
+
+def cupy(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """CUDA kernels by CuPy."""
+    return through_loops(lambda module: load_codegen("codegen_cupy").build)(gm, example_inputs)
+
+
+def interpreted(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The loop IR run by its plain-Python interpreter: slow, needs no codegen, and defines what kernels mean."""
+    return through_loops(lambda module: _interpret)(gm, example_inputs)
+
+
+def through_loops(codegen_for: Callable[[GraphModule], Build]) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
+    """The pipeline after capture, with ``codegen_for(module)`` as its last stage."""
+
+    def compiler(module: GraphModule, examples: Sequence[Any]) -> Raw:
+        return compile_loops(module, codegen_for(module))
+
+    def partition(joint: GraphModule, forward_outputs: int) -> tuple[Any, ...]:
+        return min_cut(joint, forward_outputs, config.activation_memory_budget)
+
+    return aot_autograd(compiler, partition_fn=partition)
+
+
+def compile_loops(module: GraphModule, build: Build) -> Raw:
+    """A functional graph as a function from arrays to arrays."""
+    verify(module, functional=True)
+    lifted, constants = lift_attributes(module)
+    plan = compile_graph(lifted, config)
+    if logs.enabled("loops"):
+        logs.artifact("loops", module.class_name, printer.format_plan(plan))
+    return _bind(build(plan, config), lifted, plan, constants)
+
+
+def lift_attributes(module: GraphModule) -> tuple[GraphModule, list[Any]]:
+    """The module with its constants as further inputs, and the arrays of these."""
+    attributes = module.graph.find_nodes(op="get_attr")
+    if not attributes:
+        return module, []
+    module = module.copy()
+    graph = module.graph
+    made: dict[str, Node] = {}
+    for node in graph.find_nodes(op="get_attr"):
+        last = graph.placeholders[-1] if graph.placeholders else None
+        if node.target not in made:
+            with graph.inserting_after(last) if last is not None else graph.inserting_before(None):
+                made[node.target] = graph.placeholder(node.name)
+            made[node.target].meta = dict(node.meta)
+        node.replace_all_uses_with(made[node.target])
+        graph.erase_node(node)
+    module.recompile()
+    return module, [module.attributes[name]._data for name in made]
+
+
+def _bind(
+    built: Callable[[list[Any], tuple[int, ...]], Sequence[Any]], module: GraphModule, plan: Plan, constants: list[Any]
+) -> Raw:
+    """Give the built function its sizes, and only the inputs that are arrays."""
+    inputs = module.graph.placeholders
+    is_array = [isinstance(p.meta["val"], Tensor) for p in inputs]
+    where = {name: (inputs.index(p), dim) for name, (p, dim) in meta.size_sources(module.graph).items()}
+    reads = [where[name] for name in plan.sizes]
+    only_arrays = all(is_array)
+
+    if not reads and only_arrays and not constants:
+
+        def run(arrays: list[Any]) -> Sequence[Any]:
+            return built(arrays, ())
+
+    else:
+
+        def run(arrays: list[Any]) -> Sequence[Any]:
+            values = arrays + constants
+            sizes = tuple(int(values[i]) if dim is None else values[i].shape[dim] for i, dim in reads)
+            return built(values if only_arrays else [a for a, is_ in zip(values, is_array, strict=True) if is_], sizes)
+
+    run.boxed_raw = True  # type: ignore[attr-defined]
+    return run
+
+
+def _codegen_for(module: GraphModule, cfg: Config) -> Build:
+    """By device: a graph that touches a GPU is for the CUDA codegen."""
+    vals = [n.meta.get("val") for n in module.graph.nodes]
+    on_gpu = any(isinstance(v, Tensor) and v.device.type == "cuda" for v in vals)
+    return load_codegen(cfg.cuda_codegen if on_gpu else cfg.cpu_codegen).build
+
+
+def _interpret(plan: Plan, cfg: Config) -> Callable[[list[Any], tuple[int, ...]], Sequence[Any]]:
+    return lambda arrays, sizes: interp.run_plan(plan, arrays, sizes)

@@ -1,0 +1,28 @@
+"""The clean-up that every functional graph gets: simplify, merge equal nodes, drop unused ones.
+
+Stage: aot, before the partition and after.  In: a functional graph of rows.  Out: the same graph, changed in place.
+``PASSES`` is the list, in order; each is a function of the graph.  Read next: ``cse``, ``simplify``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler.ir.graph import Graph, Node
+from compiler.ir.module import GraphModule
+from compiler.passes.cse import merge_equal
+from compiler.passes.simplify import simplify
+
+
+def drop_unused(graph: Graph) -> bool:
+    return graph.eliminate_dead_code(Node.is_impure)
+
+
+PASSES: tuple[Callable[[Graph], bool], ...] = (drop_unused, simplify, merge_equal, drop_unused)
+
+
+def tidy(module: GraphModule) -> GraphModule:
+    for one in PASSES:
+        one(module.graph)
+    module.recompile()
+    return module
