@@ -131,7 +131,10 @@ class Loop:
     """``for axis in range(extent)``.
 
     map: iterations are independent (up to combining stores) and may run in any order or side by side.
-    reduce: iterations meet only in ``Update`` of accumulators started outside.  scan: in order, carrying accumulators.
+    reduce: iterations meet only in ``Update`` of accumulators started outside, and are independent otherwise: they may
+    store elements of their own and hold inner loops.  scan: in order, carrying accumulators.
+
+    Later statements of one iteration may load what earlier ones (in other inner loops, too) stored.
     """
 
     axis: str

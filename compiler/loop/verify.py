@@ -126,8 +126,6 @@ class _Checker:
             self.fail(s, "a buffer is combined into in one way, and not set by the same kernel")
         else:
             self.plain_stores.add(s.buffer)
-            if any(loop.kind == "reduce" for loop in self.axes):
-                self.fail(s, "a plain store stands under map and scan loops only")
 
     def init(self, s: ir.Init) -> None:
         if COMBINES.get(s.combine) != len(s.names) or len(s.dtypes) != len(s.names):
