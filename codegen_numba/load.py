@@ -1,0 +1,31 @@
+"""From an object to an address: LLVM's linker in this process.
+
+Stage: codegen_numba.  In: the bytes ``compile`` made (or the cache kept).  Out: addresses of entries, valid for the
+life of the process.  Read next: ``runtime``.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from codegen_numba.compile import target_machine
+
+_lock = threading.Lock()
+_jit: Any = None
+_kept: list[Any] = []
+
+
+def load(code: bytes, name: str) -> int:
+    """The address of function ``name`` in ``code``."""
+    global _jit
+    with _lock:
+        if _jit is None:
+            target_machine()
+            _jit = llvm.create_lljit_compiler()
+        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process().export_symbol(name)
+        tracker = builder.link(_jit, f"kernel{len(_kept)}")
+        _kept.append(tracker)
+        return int(tracker[name])

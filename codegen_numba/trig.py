@@ -1,0 +1,273 @@
+"""sin, cos and tan: a fast path for everyday arguments, and one that is right for all.
+
+Stage: codegen_numba.  In: a ``Machine`` and an argument.  Out: the value.  Up to ``LIMIT`` the multiple of pi is taken
+off in three parts.  Beyond, the bits of 2/pi that matter are multiplied as integers (Payne and Hanek), which is long;
+so this is the one place with a jump.  A jump would keep LLVM from vectorising the loop around it, hence each function
+exists as a scalar and as vectors of several widths, told to the vectoriser by ``vector-function-abi-variant``; a
+vector jumps only if one of its lanes is huge.  Read next: ``intrinsics``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import inf
+
+from llvmlite import ir
+
+from codegen_numba.llvm import F32, F64, Format, Machine, V
+
+LIMIT = {F32: 20000.0, F64: 1.0e6}
+LANES = {F32: (4, 8, 16), F64: (2, 4, 8, 16)}
+
+INV_PI = 0.3183098861837907
+TWO_OVER_PI = 0.6366197723675814
+# pi and pi/2 in three parts; those of pi all positive, so that -0.0 keeps its sign
+PI_F32 = (3.141592502593994, 1.5099578831723193e-07, 1.0780605906948477e-14)
+HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
+# (sin(r) - r) / r^3 in r^2: float32 on |r| <= pi/2, float64 on |r| <= pi/4
+SIN_F32 = (-0.16666661202907562, 0.00833310279995203, -0.0001981199166039005, 2.6105813049071003e-06)
+SIN_F64 = (
+    -0.16666666666666635, 0.008333333333322758, -0.00019841269829821965, 2.7557313634120325e-06,
+    -2.5050741741329698e-08, 1.5895513092806685e-10,
+)  # fmt: skip
+# (cos(r) - 1 + r^2 / 2) / r^4 in r^2 on |r| <= pi/4
+COS_F64 = (
+    0.04166666666666666, -0.0013888888888882714, 2.480158729426211e-05, -2.7557315588008077e-07,
+    2.0875874165620818e-09, -1.136668958891215e-11,
+)  # fmt: skip
+# the binary digits of 2/pi after the point
+TWO_OVER_PI_BITS = (
+    0xA2F9836E4E441529, 0xFC2757D1F534DDC0, 0xDB6295993C439041, 0xFE5163ABDEBBC561, 0xB7246E3A424DD2E0,
+    0x06492EEA09D1921C, 0xFE1DEB1CB129A73E, 0xE88235F52EBB4484, 0xE99C7026B45F7E41, 0x3991D639835339F4,
+    0x9C845F8BBDF9283B, 0x1FF897FFDE05980F, 0xEF2F118B5A0A6D1F, 0x6D367ECF27CB09B7, 0x4F463F669E5FEA2D,
+    0x7527BAC7EBE5F17B, 0x3D0739F78A5292EA, 0x6BFB5FB11F8D5D08, 0x56033046FC7B6BAB, 0xF0CFBC209AF4361D,
+)  # fmt: skip
+
+
+# --- everyday arguments ----------------------------------------------------------------------------------------------
+def _near_f32(m: Machine, x: V, quarter: bool) -> V:
+    """sin on float32, or cos: the distance to the nearest multiple (or odd half-multiple) of pi, then one polynomial."""
+    shift = -0.5 if quarter else 0.0
+    shifted = m.mad(x, INV_PI, m.fmt.magic + shift) if not quarter else (m.mad(x, INV_PI, shift) + m.fmt.magic)
+    n = shifted - m.fmt.magic
+    at = n + 0.5 if quarter else n
+    r = x
+    for part in PI_F32:
+        r = m.fma(at, -part, r)
+    z = r * r
+    y = m.mad(r * z, m.poly(z, SIN_F32), r)
+    odd = m.to_bits(shifted) << 31
+    return m.from_bits(m.to_bits(y) ^ (~odd & -(2**31) if quarter else odd))
+
+
+def _near_f64(m: Machine, x: V) -> tuple[V, V, V]:
+    """``(r, rest, quadrant)`` with ``x = quadrant * pi/2 + r + rest``."""
+    nf, n = m.round_to_int(x, TWO_OVER_PI)
+    a, b, c = HALF_PI
+    top = m.fma(nf, -a, x)
+    part = nf * b
+    r = top - part
+    rest = ((top - r) - part) - m.fma(nf, b, -part) - nf * c
+    return r, rest, n
+
+
+def _sin_cos(m: Machine, r: V, rest: V) -> tuple[V, V, V, V]:
+    """sin and cos of ``r + rest``, each with what its last addition lost."""
+    z = r * r
+    tail = m.mad(r * z, m.poly(z, SIN_F64), rest)
+    sine = r + tail
+    half = z * 0.5
+    one = 1.0 - half
+    cos_tail = ((1.0 - one) - half) + m.mad(z * z, m.poly(z, COS_F64), -(r * rest))
+    cosine = one + cos_tail
+    return sine, (r - sine) + tail, cosine, (one - cosine) + cos_tail
+
+
+def _turn(m: Machine, name: str, r: V, rest: V, n: V) -> V:
+    sine, sine_lost, cosine, cosine_lost = _sin_cos(m, r, rest)
+    odd = (n & 1) != 0
+    if name == "tan":
+        num, num_lost = m.select(odd, -cosine, sine), m.select(odd, -cosine_lost, sine_lost)
+        den, den_lost = m.select(odd, sine, cosine), m.select(odd, sine_lost, cosine_lost)
+        inverse = 1.0 / den
+        q = num * inverse
+        return q + (m.fma(-q, den, num) + (num_lost - q * den_lost)) * inverse
+    if name == "cos":
+        n, odd = n + 1, (n & 1) == 0
+    y = m.select(odd, cosine, sine)
+    return m.from_bits(m.to_bits(y) ^ ((n & 2) << 62))
+
+
+def near(m: Machine, name: str, x: V) -> V:
+    y = _near_f32(m, x, name == "cos") if m.fmt is F32 else _turn(m, name, *_near_f64(m, x))
+    return y if name == "cos" else m.select(x == 0.0, x, y)
+
+
+# --- any argument ----------------------------------------------------------------------------------------------------
+def _table(module: ir.Module) -> ir.GlobalVariable:
+    name = "two_over_pi"
+    if name not in module.globals:
+        words = [0, *TWO_OVER_PI_BITS, 0]
+        type = ir.ArrayType(ir.IntType(64), len(words))
+        table = ir.GlobalVariable(module, type, name)
+        table.linkage, table.global_constant, table.initializer = "internal", True, ir.Constant(type, words)
+    return module.globals[name]
+
+
+def _far_f64(m: Machine, x: V) -> tuple[V, V, V]:
+    """The same as ``_near_f64`` for one huge ``x``: 53 bits times the 192 bits of 2/pi that decide, modulo 4."""
+    b, i64, i128 = m.builder, ir.IntType(64), ir.IntType(128)
+    bits = m.to_bits(x)
+    exponent = ((bits >> 52) & 2047) - 1075
+    mantissa = (bits & (2**52 - 1)) | 2**52
+    offset = exponent + 62  # into the table, which starts with 64 zeros; bits before this one give multiples of 4
+    offset = m.select(offset < 0, 0, m.select(offset > 1100, 0, offset))
+    word, shift = offset >> 6, offset & 63
+    table = _table(b.module)
+    w = [
+        V(m, b.load(b.gep(table, [ir.Constant(i64, 0), (word + k).v], inbounds=True)))
+        for k in range(4)
+    ]
+    window = [m.intrinsic("fshl", w[k], w[k + 1], shift) for k in range(3)]
+    wide = [V(m, b.zext(v.v, i128)) for v in (*window, mantissa)]
+    p2 = wide[3] * wide[2]
+    p1 = wide[3] * wide[1] + p2.lshr(64)
+    p0 = wide[3] * wide[0] + p1.lshr(64)
+    top = V(m, b.trunc(p0.v, i64))
+    fraction = (((p0 << 64) | (p1 & (2**64 - 1))) << 2) | V(m, b.zext((V(m, b.trunc(p2.v, i64)).lshr(62)).v, i128))
+    negative = fraction < 0
+    quadrant = top.lshr(62) + V(m, b.zext(negative.v, i64))
+    size = m.select(negative, 0 - fraction, fraction)
+    zeros = V(m, b.ctlz(size.v, ir.Constant(ir.IntType(1), 0)))
+    lead = V(m, b.trunc((size << zeros).lshr(64).v, i64))
+    hi_int = lead & -(2**11)  # 53 bits, exactly a double
+    hi = V(m, b.uitofp(hi_int.v, m.fmt.flt))
+    lo = V(m, b.uitofp((lead - hi_int).v, m.fmt.flt))
+    scale = m.power_of_two(-64 - V(m, b.trunc(zeros.v, i64)))
+    scale = m.select(negative, -scale, scale)
+    a = hi * HALF_PI[0]
+    rest = m.fma(hi, HALF_PI[0], -a) + (hi * HALF_PI[1] + lo * HALF_PI[0])
+    r = (a + rest) * scale
+    rest = ((a - (a + rest)) + rest) * scale
+    turns = m.select(bits < 0, 0 - quadrant, quadrant)
+    return m.select(bits < 0, -r, r), m.select(bits < 0, -rest, rest), turns
+
+
+def _far(module: ir.Module, name: str) -> ir.Function:
+    """A function of one float64, not inlined; infinities give NaN."""
+    full = f"{name}_far"
+    if full in module.globals:
+        return module.globals[full]
+    f64 = ir.DoubleType()
+    fn = _internal(module, full, ir.FunctionType(f64, [f64]), "noinline")
+    m = Machine(ir.IRBuilder(fn.append_basic_block()), F64)
+    x = V(m, fn.args[0])
+    y = _turn(m, name, *_far_f64(m, x))
+    m.builder.ret(m.select(m.abs(x) < inf, y, x - x).v)
+    return fn
+
+
+def _internal(module: ir.Module, name: str, type: ir.FunctionType, *attributes: str) -> ir.Function:
+    fn = ir.Function(module, type, name)
+    fn.linkage = "internal"
+    for attribute in ("nounwind", *attributes):
+        fn.attributes.add(attribute)
+    return fn
+
+
+# --- functions the vectoriser knows ----------------------------------------------------------------------------------
+def _name(name: str, fmt: Format, lanes: int) -> str:
+    return f"tt_{name}_f{fmt.bits}" + (f"x{lanes}" if lanes > 1 else "")
+
+
+def define(module: ir.Module, name: str, fmt: Format, lanes: int = 1) -> ir.Function:
+    """``name`` as a function of a scalar or a vector: ``near``, unless a lane is beyond ``LIMIT``."""
+    full = _name(name, fmt, lanes)
+    if full in module.globals:
+        return module.globals[full]
+    t = fmt.flt if lanes == 1 else ir.VectorType(fmt.flt, lanes)
+    far = _far(module, name)
+    fn = _internal(module, full, ir.FunctionType(t, [t]), "noinline" if lanes == 1 else "alwaysinline")
+    entry, slow, done = (fn.append_basic_block(label) for label in ("entry", "slow", "done"))
+    m = Machine(ir.IRBuilder(entry), fmt, lanes)
+    x = V(m, fn.args[0])
+    y = near(m, name, x)
+    huge = m.abs(x) > LIMIT[fmt]
+    b = m.builder
+    any_huge = huge.v if lanes == 1 else b.icmp_unsigned("!=", b.bitcast(huge.v, ir.IntType(lanes)), ir.IntType(lanes)(0))
+    b.cbranch(any_huge, slow, done).set_weights([1, 2000])
+    b.position_at_end(slow)
+    fixed = _each_lane(b, far, fmt, lanes, x.v, y.v, huge.v)
+    b.branch(done)
+    b.position_at_end(done)
+    phi = b.phi(t)
+    phi.add_incoming(y.v, entry)
+    phi.add_incoming(fixed, slow)
+    b.ret(phi)
+    return fn
+
+
+def _each_lane(
+    b: ir.IRBuilder, far: ir.Function, fmt: Format, lanes: int, x: ir.Value, y: ir.Value, huge: ir.Value
+) -> ir.Value:
+    if lanes == 1:
+        return _call_far(b, far, fmt, x)
+    for k in range(lanes):
+        at = ir.IntType(32)(k)
+        value = _call_far(b, far, fmt, b.extract_element(x, at))
+        kept = b.select(b.extract_element(huge, at), value, b.extract_element(y, at))
+        y = b.insert_element(y, kept, at)
+    return y
+
+
+def _call_far(b: ir.IRBuilder, far: ir.Function, fmt: Format, x: ir.Value) -> ir.Value:
+    if fmt is F64:
+        return b.call(far, [x])
+    return b.fptrunc(b.call(far, [b.fpext(x, ir.DoubleType())]), fmt.flt)
+
+
+def call(m: Machine, name: str, x: V) -> V:
+    """A call the vectoriser can widen; float32's tan goes by way of float64."""
+    if name == "tan" and m.fmt is F32:
+        return m.at(F64).convert(call(m.at(F64), name, m.convert(x, F64)), F32)
+    return V(m, m.builder.call(define(m.builder.module, name, m.fmt), [x.v]))
+
+
+_CALL = re.compile(r'call (\w+) @"(tt_(sin|cos|tan)_f(32|64))"\([^)]*\)')
+_USED = re.compile(r"@(tt_(sin|cos|tan)_f(32|64)x(\d+))\(")
+
+
+def announce(text: str) -> str:
+    """Tell the vectoriser, at each call and by a list LLVM must keep, which vector versions there will be."""
+    found: dict[str, str] = {}
+
+    def told(match: re.Match[str]) -> str:
+        scalar, name, fmt = match[2], match[3], F32 if match[4] == "32" else F64
+        wide = [(lanes, _name(name, fmt, lanes)) for lanes in LANES[fmt]]
+        for lanes, full in wide:
+            t = f"<{lanes} x {match[1]}>"
+            found[full] = f"declare {t} @{full}({t}) nounwind memory(none)"
+        abi = ",".join(f"_ZGV_LLVM_N{lanes}v_{scalar}({full})" for lanes, full in wide)
+        return f'{match[0]} nounwind memory(none) "vector-function-abi-variant"="{abi}"'
+
+    text = _CALL.sub(told, text)
+    if not found:
+        return text
+    names = ", ".join(f"ptr @{n}" for n in found)
+    used = f'@llvm.compiler.used = appending global [{len(found)} x ptr] [{names}], section "llvm.metadata"'
+    return "\n".join([text, *found.values(), used, ""])
+
+
+def definitions(text: str) -> str:
+    """A module that defines the vector versions which optimised ``text`` calls; empty if it calls none."""
+    module = ir.Module("vector functions")
+    for _, name, bits, lanes in sorted(set(_USED.findall(re.sub(r"(?m)^(declare|@llvm).*$", "", text)))):
+        define(module, name, F32 if bits == "32" else F64, int(lanes)).linkage = "linkonce_odr"
+    return str(module) if module.globals else ""
+
+
+FUNCTIONS: dict[str, Callable[[Machine, V], V]] = {
+    name: lambda m, x, name=name: call(m, name, x)  # type: ignore[misc]
+    for name in ("sin", "cos", "tan")
+}
