@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-import tinytorch as tt
+
 from compiler.config import Config
 from compiler.fake import FakeInterp, fake_like
 from compiler.ir import Graph, GraphModule
@@ -15,7 +15,7 @@ from compiler.loop import compile_graph, interp
 from compiler.loop.host import kernel_count
 from compiler.loop.printer import format_plan, parse_plan
 from compiler.loop.verify import verify
-from tinytorch import dispatch
+from tinytorch import dispatch, tape
 
 
 class Recorder(FakeInterp):
@@ -51,7 +51,7 @@ def trace(fn: Any, *tensors: Any, fakes: Any = None) -> GraphModule:
     fakes = [fake_like(t) for t in tensors] if fakes is None else fakes
     for n, f in enumerate(fakes):
         rec.give(f, rec.graph.placeholder(f"arg{n}"))
-    with dispatch.use(rec), tt.no_grad():
+    with dispatch.use(rec), tape.grad_mode(False):
         out = fn(*fakes)
     many = out if isinstance(out, tuple | list) else (out,)
     rec.graph.output(tuple(None if o is None else rec.nodes[id(o._data)] for o in many))
@@ -66,7 +66,7 @@ def run(fn: Any, *tensors: Any, order: Any = "shuffle", rtol: float = 2e-5, atol
     text = format_plan(plan)
     assert parse_plan(text) == plan, text
     got = interp.run_plan(plan, [t._data for t in tensors], order=order)
-    with tt.no_grad():
+    with tape.grad_mode(False):
         expected = fn(*tensors)
     expected = expected if isinstance(expected, tuple | list) else (expected,)
     for g, e in zip(got, expected, strict=True):

@@ -145,7 +145,7 @@ class PlanRecorder:
 
     def __init__(self) -> None:
         self.inputs: list[Buffer] = []
-        self.outputs: tuple[ir.ArrayView, ...] = ()
+        self.outputs: tuple[ir.ArrayView | Int | None, ...] = ()
         self.known: list[Kernel] = []
         self.steps: list[ir.Step] = []
         self.sizes: list[str] = []
@@ -186,7 +186,7 @@ class PlanRecorder:
     def free(self, buffer: Buffer) -> None:
         self.steps.append(ir.Free(buffer.name))
 
-    def output(self, *views: ir.ArrayView) -> None:
+    def output(self, *views: ir.ArrayView | Int | None) -> None:
         self.outputs = views
 
 

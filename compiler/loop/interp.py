@@ -264,7 +264,7 @@ def strided(array: np.ndarray[Any, Any], shape: Sequence[int], stride: Sequence[
 
 def run_plan(
     plan: Plan, inputs: Sequence[np.ndarray[Any, Any]], sizes: Sequence[int] = (), *, order: Order = "forward"
-) -> list[np.ndarray[Any, Any]]:
+) -> list[Any]:
     """Run the host program; ``sizes`` in the order of ``plan.sizes``."""
     env = dict(zip(plan.sizes, sizes, strict=True))
     arrays: dict[str, np.ndarray[Any, Any]] = {}
@@ -281,7 +281,7 @@ def run_plan(
                 _extern(step, arrays, env)
             case ir.Free(name):
                 pass  # a later Alloc may reuse it by name
-    return [_look(v, arrays, env) for v in plan.outputs]
+    return [_look(v, arrays, env) if isinstance(v, ir.ArrayView) else concrete(v, env) for v in plan.outputs]
 
 
 def _check_input(buffer: Buffer, array: np.ndarray[Any, Any], env: Mapping[str, int]) -> None:

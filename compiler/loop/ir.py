@@ -221,11 +221,11 @@ class Plan:
 
     Inputs are strided arrays: each input ``Buffer`` states the strides its kernels were compiled for.  ``sizes`` are
     the size symbols in the order the built callable takes them.  An output that is an input or shares a buffer with
-    another one says so by its ``ArrayView``.
+    another one says so by its ``ArrayView``; ``None`` and (symbolic) ints are handed back as they are.
     """
 
     inputs: tuple[Buffer, ...]
-    outputs: tuple[ArrayView, ...]
+    outputs: tuple[ArrayView | Int | None, ...]
     kernels: tuple[Kernel, ...]
     steps: tuple[Step, ...]
     sizes: tuple[str, ...] = ()

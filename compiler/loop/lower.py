@@ -330,6 +330,8 @@ def reduction(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str
     by_symbol = {a.symbol: a for a in axes}
     reduced = {index[d] for d in dims}
     kept = [i for d, i in enumerate(index) if d not in dims]
+    if all(index[d] == 0 for d in dims):  # one element each: nothing to join
+        return unreduced(low, node, x, dims, acc)
     place = low.allocate(tuple(n for d, n in enumerate(x.shape) if d not in dims), acc, x.device)
     s = low.emitter(axes)
     element = s.cast(x.at(s, index), acc)
@@ -359,6 +361,19 @@ def reduction(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str
         out.place = view_place(place, drop, shape, low.program.ranges)
         return out
     return low.value(node, compute, Cost(1, 0, 1))
+
+
+def unreduced(low: Lowering, node: Node, x: Value, dims: tuple[int, ...], acc: DType) -> Value:
+    """A reduction over dimensions of size 1: a cast."""
+    val = node.meta["val"]
+    keep = len(ints(val.shape)) == len(x.shape)
+
+    def compute(s: Emitter, index: Index) -> V:
+        rest = iter(index)
+        at = index if keep else tuple(0 if d in dims else next(rest) for d in range(len(x.shape)))
+        return s.cast(s.cast(x.at(s, at), acc), register(val.dtype, low.fast))
+
+    return low.value(node, compute, x.cost + Cost(1), (x,))
 
 
 def random(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any]) -> Value:

@@ -177,7 +177,9 @@ def _step(plan: Plan, step: ir.Step) -> str:
     raise TypeError(step)
 
 
-def _view(v: ir.ArrayView) -> str:
+def _view(v: ir.ArrayView | ir.Int | None) -> str:
+    if not isinstance(v, ir.ArrayView):
+        return literal(v)
     offset = f", {v.offset}" if str(v.offset) != "0" else ""
     return f"p.view({v.buffer}, {literal(v.shape)}, {literal(v.stride)}{offset})"
 

@@ -69,6 +69,25 @@ def slice_backward(low: Lowering, node: Node, args: tuple[Any, ...], params: dic
     return low.value(node, compute, g.cost + Cost(4), args)
 
 
+@rule("slice_scatter")
+def slice_scatter(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any]) -> Value:
+    """``src`` where the slice is, ``x`` elsewhere: two masked loads."""
+    x, src = args
+    dim, start, stop, step = (params[k] for k in ("dim", "start", "stop", "step"))
+
+    def compute(s: Emitter, index: Index) -> V:
+        i = index[dim]
+        inside = s.between(i, start, stop)
+        if step != 1:
+            inside = s.both(inside, s.eq(s.index((lift(i) - start) % step), s.index(0)))
+        with s.where_only(inside):
+            at = as_int((lift(i) - start) // step)
+            value = s.cast(src.at(s, (*index[:dim], at, *index[dim + 1 :])), x.register)
+        return s.where(inside, value, x.at(s, index))
+
+    return low.value(node, compute, x.cost + src.cost + Cost(4), args)
+
+
 # --- gather and scatter ----------------------------------------------------------------------------------------------
 def checked(s: Emitter, at: V, size: Int, what: str, *, wrap: bool) -> V:
     """An index from memory, wrapped if negative and ``wrap``, and checked against ``size``."""

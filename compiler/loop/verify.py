@@ -226,7 +226,8 @@ def verify(plan: Plan) -> None:
     for step in plan.steps:
         _step(plan, step, buffers, written, freed)
     for v in plan.outputs:
-        _readable(v.buffer, buffers, written, freed)
+        if isinstance(v, ir.ArrayView):
+            _readable(v.buffer, buffers, written, freed)
 
 
 def _step(plan: Plan, step: ir.Step, buffers: dict[str, Buffer], written: set[str], freed: set[str]) -> None:
