@@ -1,0 +1,90 @@
+"""``tinytorch.nn.functional``: layers as functions.
+
+Stage: eager.  In: tensors and weights.  Out: tensors.  Every function here is a composite: plain Python over op rows.
+Captured graphs show one as a single node; ahead-of-time tracing opens it.  Read next: ``activations``.
+"""
+
+from __future__ import annotations
+
+from tinytorch.nn.functional.activations import (
+    celu,
+    elu,
+    elu_,
+    gelu,
+    glu,
+    gumbel_softmax,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    leaky_relu,
+    leaky_relu_,
+    log_softmax,
+    logsigmoid,
+    mish,
+    normalize,
+    prelu,
+    relu,
+    relu6,
+    relu_,
+    rrelu,
+    selu,
+    sigmoid,
+    silu,
+    softmax,
+    softmin,
+    softplus,
+    softshrink,
+    softsign,
+    tanh,
+    tanhshrink,
+    threshold,
+)
+from tinytorch.nn.functional.attention import multi_head_attention_forward, scaled_dot_product_attention
+from tinytorch.nn.functional.drop import (
+    alpha_dropout,
+    dropout,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    feature_alpha_dropout,
+)
+from tinytorch.nn.functional.lookup import bilinear, embedding, embedding_bag, linear
+from tinytorch.nn.functional.losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cosine_embedding_loss,
+    cosine_similarity,
+    cross_entropy,
+    gaussian_nll_loss,
+    hinge_embedding_loss,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    margin_ranking_loss,
+    mse_loss,
+    multi_margin_loss,
+    multilabel_soft_margin_loss,
+    nll_loss,
+    one_hot,
+    pairwise_distance,
+    poisson_nll_loss,
+    smooth_l1_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
+from tinytorch.nn.functional.norms import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    local_response_norm,
+    rms_norm,
+)
+from tinytorch.nn.functional.pads import pad
+
+# The public name of a function is the one users call it by, in printed graphs too.
+__all__ = sorted(name for name, fn in globals().items() if callable(fn) and not name.startswith("__"))
+for _name in __all__:
+    globals()[_name].__module__ = __name__

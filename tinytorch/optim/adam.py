@@ -1,0 +1,194 @@
+"""``Adam``, ``AdamW`` and their relations: steps scaled by running moments of the gradient.
+
+Stage: eager.  In: gradients.  Out: parameters changed in place.  Mirrors ``torch.optim``.  Read next: ``lr_scheduler``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tinytorch import ops
+from tinytorch.optim.optimizer import Group, Optimizer, check_not_negative, gradient, step_count, value_of, zeros_like
+from tinytorch.tensor import Tensor
+
+
+def check_betas(betas: tuple[float, float]) -> None:
+    for i, beta in enumerate(betas):
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
+
+
+class Adam(Optimizer):
+    """p -= lr m / (sqrt(v) + eps), with m and v the bias-corrected running means of g and g² (Kingma and Ba, 2014).
+
+    ``amsgrad`` uses the largest v so far (Reddi et al., 2018); ``decoupled_weight_decay`` makes it AdamW.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        check_not_negative(lr=lr, eps=eps, weight_decay=weight_decay)
+        check_betas(betas)
+        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
+        super().__init__(
+            params, {**settings, "maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay}
+        )
+
+    def _state(self, p: Tensor, amsgrad: bool) -> dict[str, Any]:
+        state = self.state[p]
+        if not state:
+            state["step"] = step_count(p)
+            state["exp_avg"] = zeros_like(p)
+            state["exp_avg_sq"] = zeros_like(p)
+            if amsgrad:
+                state["max_exp_avg_sq"] = zeros_like(p)
+        return state
+
+    def _update(self, group: Group) -> None:
+        beta1, beta2 = group["betas"]
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            decoupled = group["decoupled_weight_decay"]
+            if decoupled and group["weight_decay"] != 0:
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+            g = gradient(p, 0 if decoupled else group["weight_decay"], group["maximize"])
+            state = self._state(p, group["amsgrad"])
+            mean, square = state["exp_avg"], state["exp_avg_sq"]
+            mean.lerp_(g, 1 - beta1)
+            square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+            if group["amsgrad"]:
+                state["max_exp_avg_sq"].copy_(ops.maximum(state["max_exp_avg_sq"], square))
+                square = state["max_exp_avg_sq"]
+            state["step"] += 1
+            step = value_of(state["step"])
+            denominator = square.sqrt() / (1 - beta2**step) ** 0.5 + group["eps"]
+            p.sub_(mean / denominator * (group["lr"] / (1 - beta1**step)))
+
+
+class AdamW(Adam):
+    """Adam with the weights shrunk by lr weight_decay, apart from the gradient (Loshchilov and Hutter, 2017)."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True
+        )
+
+
+class NAdam(Optimizer):
+    """Adam with Nesterov momentum (Dozat, 2016)."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_not_negative(lr=lr, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay)
+        check_betas(betas)
+        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        more = {"momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay}
+        super().__init__(params, {**settings, **more})
+
+    def _update(self, group: Group) -> None:
+        beta1, beta2 = group["betas"]
+        lr, decay = group["lr"], group["momentum_decay"]
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            decoupled = group["decoupled_weight_decay"]
+            if decoupled and group["weight_decay"] != 0:
+                p.mul_(1 - lr * group["weight_decay"])
+            g = gradient(p, 0 if decoupled else group["weight_decay"], group["maximize"])
+            state = self.state[p]
+            if not state:
+                state["step"] = step_count(p)
+                state["mu_product"] = step_count(p, 1.0)
+                state["exp_avg"], state["exp_avg_sq"] = zeros_like(p), zeros_like(p)
+            state["step"] += 1
+            step = value_of(state["step"])
+            mu = beta1 * (1 - 0.5 * 0.96 ** (step * decay))
+            mu_next = beta1 * (1 - 0.5 * 0.96 ** ((step + 1) * decay))
+            state["mu_product"] *= mu
+            product = value_of(state["mu_product"])
+            state["exp_avg"].lerp_(g, 1 - beta1)
+            state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
+            denominator = (state["exp_avg_sq"] / (1 - beta2**step)).sqrt() + group["eps"]
+            p.sub_(g / denominator * (lr * (1 - mu) / (1 - product)))
+            p.sub_(state["exp_avg"] / denominator * (lr * mu_next / (1 - product * mu_next)))
+
+
+class Adamax(Optimizer):
+    """Adam with the largest decayed gradient in place of the second moment (Kingma and Ba, 2014, section 7)."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        check_not_negative(lr=lr, eps=eps, weight_decay=weight_decay)
+        check_betas(betas)
+        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, settings)
+
+    def _update(self, group: Group) -> None:
+        beta1, beta2 = group["betas"]
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            g = gradient(p, group["weight_decay"], group["maximize"])
+            state = self.state[p]
+            if not state:
+                state["step"] = step_count(p)
+                state["exp_avg"], state["exp_inf"] = zeros_like(p), zeros_like(p)
+            state["step"] += 1
+            state["exp_avg"].lerp_(g, 1 - beta1)
+            largest = ops.maximum(state["exp_inf"] * beta2, ops.abs(g) + group["eps"])
+            state["exp_inf"].copy_(largest)
+            correction = 1 - beta1 ** value_of(state["step"])
+            p.sub_(state["exp_avg"] / largest * (group["lr"] / correction))

@@ -1,0 +1,465 @@
+"""Learning rate schedules.
+
+Stage: eager.  In: an optimizer.  Out: its groups' ``lr``, changed by ``scheduler.step()``.  A tensor ``lr`` is changed
+in place, so that a compiled step need not be compiled again.  Mirrors ``torch.optim.lr_scheduler``.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tinytorch.optim.optimizer import Optimizer
+from tinytorch.tensor import Tensor
+
+
+def _set_lr(group: dict[str, Any], value: Any) -> None:
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(value)
+    else:
+        group["lr"] = value
+
+
+def _number(lr: Any) -> Any:
+    return lr.item() if isinstance(lr, Tensor) else lr
+
+
+class LRScheduler:
+    """The base: ``step()`` counts epochs and sets each group's rate to what ``get_lr`` gives."""
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        self.optimizer = optimizer
+        for i, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", _number(group["lr"]))
+            elif "initial_lr" not in group:
+                raise KeyError(
+                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with "
+                    f"last_epoch >= 0."
+                )
+        self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self._last_lr: list[Any] = []
+        self.step()
+
+    def get_lr(self) -> list[Any]:
+        """The rates for ``self.last_epoch``, one per group."""
+        raise NotImplementedError
+
+    def get_last_lr(self) -> list[Any]:
+        """The rates set last."""
+        return self._last_lr
+
+    def _current(self) -> list[Any]:
+        return [_number(group["lr"]) for group in self.optimizer.param_groups]
+
+    def step(self, epoch: int | None = None) -> None:
+        """Go on to the next epoch, or to ``epoch``."""
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        closed = getattr(self, "_closed_form", None)
+        rates = self.get_lr() if epoch is None or closed is None else closed()
+        for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
+            _set_lr(group, lr)
+        self._last_lr = self._current()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the optimizer and functions."""
+        return {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.__dict__.update(state_dict)
+
+
+class LambdaLR(LRScheduler):
+    """The initial rate times ``lr_lambda(epoch)``."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+        last_epoch: int = -1,
+    ) -> None:
+        many = len(optimizer.param_groups)
+        self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * many
+        if len(self.lr_lambdas) != many:
+            raise ValueError(f"Expected {many} lr_lambdas, but got {len(self.lr_lambdas)}")
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        return [base * fn(self.last_epoch) for base, fn in zip(self.base_lrs, self.lr_lambdas, strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {k: v for k, v in super().state_dict().items() if k != "lr_lambdas"}
+
+
+class MultiplicativeLR(LambdaLR):
+    """The present rate times ``lr_lambda(epoch)``."""
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0:
+            return self._current()
+        return [lr * fn(self.last_epoch) for lr, fn in zip(self._current(), self.lr_lambdas, strict=True)]
+
+
+class StepLR(LRScheduler):
+    """Times ``gamma`` every ``step_size`` epochs."""
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0 or self.last_epoch % self.step_size:
+            return self._current()
+        return [lr * self.gamma for lr in self._current()]
+
+    def _closed_form(self) -> list[Any]:
+        return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
+
+
+class MultiStepLR(LRScheduler):
+    """Times ``gamma`` at each epoch in ``milestones``."""
+
+    def __init__(
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
+        self.milestones, self.gamma = Counter(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        return [lr * self.gamma ** self.milestones.get(self.last_epoch, 0) for lr in self._current()]
+
+    def _closed_form(self) -> list[Any]:
+        passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
+        return [base * self.gamma**passed for base in self.base_lrs]
+
+
+class ConstantLR(LRScheduler):
+    """The initial rate times ``factor`` for the first ``total_iters`` epochs."""
+
+    def __init__(
+        self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1
+    ) -> None:
+        if not 0 <= factor <= 1:
+            raise ValueError("Constant multiplicative factor expected to be between 0 and 1.")
+        self.factor, self.total_iters = factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        scale = {0: self.factor}.get(self.last_epoch, 1.0)
+        if self.last_epoch == self.total_iters:
+            scale /= self.factor
+        return [lr * scale for lr in self._current()]
+
+    def _closed_form(self) -> list[Any]:
+        return [base * (self.factor if self.last_epoch < self.total_iters else 1) for base in self.base_lrs]
+
+
+class LinearLR(LRScheduler):
+    """From ``start_factor`` to ``end_factor`` times the initial rate, evenly over ``total_iters`` epochs."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
+        if not 0 < start_factor <= 1:
+            raise ValueError("Starting multiplicative factor expected to be greater than 0 and less or equal to 1.")
+        if not 0 <= end_factor <= 1:
+            raise ValueError("Ending multiplicative factor expected to be between 0 and 1.")
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0:
+            return [lr * self.start_factor for lr in self._current()]
+        if self.last_epoch > self.total_iters:
+            return self._current()
+        ratio = self._factor(self.last_epoch) / self._factor(self.last_epoch - 1)
+        return [lr * ratio for lr in self._current()]
+
+    def _factor(self, epoch: int) -> float:
+        done = min(epoch, self.total_iters) / self.total_iters
+        return self.start_factor + (self.end_factor - self.start_factor) * done
+
+    def _closed_form(self) -> list[Any]:
+        return [base * self._factor(self.last_epoch) for base in self.base_lrs]
+
+
+class ExponentialLR(LRScheduler):
+    """Times ``gamma`` every epoch."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        return [lr * (self.gamma if self.last_epoch else 1) for lr in self._current()]
+
+    def _closed_form(self) -> list[Any]:
+        return [base * self.gamma**self.last_epoch for base in self.base_lrs]
+
+
+class PolynomialLR(LRScheduler):
+    """Down to 0 over ``total_iters`` epochs, as (1 - epoch / total_iters) to the ``power``."""
+
+    def __init__(
+        self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
+    ) -> None:
+        self.total_iters, self.power = total_iters, power
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0 or self.last_epoch > self.total_iters:
+            return self._current()
+        left = 1 - self.last_epoch / self.total_iters
+        before = 1 - (self.last_epoch - 1) / self.total_iters
+        return [lr * (left / before) ** self.power for lr in self._current()]
+
+    def _closed_form(self) -> list[Any]:
+        left = 1 - min(self.last_epoch, self.total_iters) / self.total_iters
+        return [base * left**self.power for base in self.base_lrs]
+
+
+class CosineAnnealingLR(LRScheduler):
+    """Along half a cosine from the initial rate to ``eta_min`` over ``T_max`` epochs (Loshchilov and Hutter, 2016)."""
+
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:  # noqa: N803
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0:
+            return self._current()
+        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # at the bottom the ratio below is 0 / 0
+            rise = (1 - math.cos(math.pi / self.T_max)) / 2
+            return [
+                lr + (base - self.eta_min) * rise for base, lr in zip(self.base_lrs, self._current(), strict=True)
+            ]
+        now = 1 + math.cos(math.pi * self.last_epoch / self.T_max)
+        before = 1 + math.cos(math.pi * (self.last_epoch - 1) / self.T_max)
+        return [now / before * (lr - self.eta_min) + self.eta_min for lr in self._current()]
+
+    def _closed_form(self) -> list[Any]:
+        scale = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+        return [self.eta_min + (base - self.eta_min) * scale for base in self.base_lrs]
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Half a cosine over ``T_0`` epochs, then again from the top over ``T_mult`` times as many, and so on."""
+
+    def __init__(
+        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1  # noqa: N803
+    ) -> None:
+        if T_0 <= 0 or not isinstance(T_0, int):
+            raise ValueError(f"Expected positive integer T_0, but got {T_0}")
+        if T_mult < 1 or not isinstance(T_mult, int):
+            raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
+        self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        start, length = 0.0, self.T_0
+        while self.last_epoch - start >= length:
+            start, length = start + length, length * self.T_mult
+        scale = (1 + math.cos(math.pi * (self.last_epoch - start) / length)) / 2
+        return [self.eta_min + (base - self.eta_min) * scale for base in self.base_lrs]
+
+    _closed_form = get_lr
+
+
+class CyclicLR(LRScheduler):
+    """Up and down between ``base_lr`` and ``max_lr``, once per batch (Smith, 2015)."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        base_lr: float,
+        max_lr: float,
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: str = "triangular",
+        gamma: float = 1.0,
+        last_epoch: int = -1,
+    ) -> None:
+        if mode not in ("triangular", "triangular2", "exp_range"):
+            raise ValueError("mode is invalid and scale_fn is None")
+        self.base_lr, self.max_lr, self.mode, self.gamma = base_lr, max_lr, mode, gamma
+        self.up = step_size_up
+        self.down = step_size_up if step_size_down is None else step_size_down
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        cycle, at = divmod(self.last_epoch, self.up + self.down)
+        height = at / self.up if at <= self.up else 1 - (at - self.up) / self.down
+        scale = {"triangular": 1.0, "triangular2": 0.5**cycle, "exp_range": self.gamma**self.last_epoch}[self.mode]
+        return [self.base_lr + (self.max_lr - self.base_lr) * height * scale for _ in self.base_lrs]
+
+
+class OneCycleLR(LRScheduler):
+    """Up to ``max_lr`` and down far below the start, once in the whole training (Smith and Topin, 2017)."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_epoch: int = -1,
+    ) -> None:
+        if total_steps is None and (epochs is None or steps_per_epoch is None):
+            raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
+        self.total_steps = total_steps if total_steps is not None else epochs * steps_per_epoch  # type: ignore[operator]
+        start = max_lr / div_factor
+        low = start / final_div_factor
+        peak = pct_start * self.total_steps - 1
+        last = self.total_steps - 1
+        self.phases = (
+            [(peak, start, max_lr), (2 * peak, max_lr, start), (last, start, low)]
+            if three_phase
+            else [(peak, start, max_lr), (last, max_lr, low)]
+        )
+        self.anneal_strategy = anneal_strategy
+        super().__init__(optimizer, last_epoch)
+
+    def _blend(self, a: float, b: float, done: float) -> float:
+        share = (1 + math.cos(math.pi * done)) / 2 if self.anneal_strategy == "cos" else 1 - done
+        return b + (a - b) * share
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch >= self.total_steps:
+            raise ValueError(
+                f"Tried to step {self.last_epoch} times. The specified number of total steps is {self.total_steps}"
+            )
+        begin = 0.0
+        rate = self.phases[-1][2]
+        for end, a, b in self.phases:
+            if self.last_epoch <= end or (end, a, b) == self.phases[-1]:
+                rate = self._blend(a, b, (self.last_epoch - begin) / (end - begin))
+                break
+            begin = end
+        return [rate for _ in self.base_lrs]
+
+
+class SequentialLR(LRScheduler):
+    """One schedule after another, changing at ``milestones``."""
+
+    def __init__(
+        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1
+    ) -> None:
+        if len(milestones) != len(schedulers) - 1:
+            raise ValueError(
+                "Sequential Schedulers expects number of schedulers provided to be one more than the number of "
+                f"milestone points, but got number of schedulers {len(schedulers)} and milestones {len(milestones)}"
+            )
+        self.optimizer = optimizer
+        self.schedulers, self.milestones = list(schedulers), list(milestones)
+        self.last_epoch = last_epoch + 1
+        for group in optimizer.param_groups:
+            _set_lr(group, group["initial_lr"])
+        for scheduler in self.schedulers:
+            scheduler.last_epoch -= 1
+        self.schedulers[0].step()
+        self._last_lr = self.schedulers[0].get_last_lr()
+
+    def step(self, epoch: int | None = None) -> None:
+        self.last_epoch += 1
+        at = bisect_right(self.milestones, self.last_epoch)
+        scheduler = self.schedulers[at]
+        if at > 0 and self.milestones[at - 1] == self.last_epoch:
+            scheduler.step(0)
+        else:
+            scheduler.step()
+        self._last_lr = scheduler.get_last_lr()
+
+    def state_dict(self) -> dict[str, Any]:
+        own = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "schedulers")}
+        return {**own, "_schedulers": [s.state_dict() for s in self.schedulers]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        own = dict(state_dict)
+        for scheduler, state in zip(self.schedulers, own.pop("_schedulers"), strict=True):
+            scheduler.load_state_dict(state)
+        self.__dict__.update(own)
+
+
+class ChainedScheduler(LRScheduler):
+    """Several schedules at once, each applied to what the others left."""
+
+    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
+        self.schedulers = list(schedulers)
+        self.optimizer = optimizer or self.schedulers[0].optimizer
+        self._last_lr = self._current()
+
+    def step(self, epoch: int | None = None) -> None:
+        for scheduler in self.schedulers:
+            scheduler.step()
+        self._last_lr = self._current()
+
+    state_dict = SequentialLR.state_dict
+    load_state_dict = SequentialLR.load_state_dict
+
+
+class ReduceLROnPlateau(LRScheduler):
+    """Times ``factor`` when a metric has not improved for more than ``patience`` epochs: ``step(metric)``."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float | Sequence[float] = 0,
+        eps: float = 1e-8,
+    ) -> None:
+        if factor >= 1.0:
+            raise ValueError("Factor should be < 1.0.")
+        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
+            raise ValueError(f"mode {mode if mode not in ('min', 'max') else threshold_mode} is unknown!")
+        self.optimizer = optimizer
+        self.mode, self.factor, self.patience, self.cooldown, self.eps = mode, factor, patience, cooldown, eps
+        self.threshold, self.threshold_mode = threshold, threshold_mode
+        many = len(optimizer.param_groups)
+        self.min_lrs = list(min_lr) if isinstance(min_lr, list | tuple) else [min_lr] * many
+        self.best = math.inf if mode == "min" else -math.inf
+        self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
+        self._last_lr = self._current()
+
+    def is_better(self, now: float, best: float) -> bool:
+        margin = self.threshold if self.threshold_mode == "abs" or math.isinf(best) else self.threshold * abs(best)
+        return now < best - margin if self.mode == "min" else now > best + margin
+
+    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
+        now = float(metrics)
+        self.last_epoch += 1
+        if self.is_better(now, self.best):
+            self.best, self.num_bad_epochs = now, 0
+        else:
+            self.num_bad_epochs += 1
+        if self.cooldown_counter > 0:
+            self.cooldown_counter -= 1
+            self.num_bad_epochs = 0
+        if self.num_bad_epochs > self.patience:
+            for group, low in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
+                old = _number(group["lr"])
+                if old - max(old * self.factor, low) > self.eps:
+                    _set_lr(group, max(old * self.factor, low))
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+        self._last_lr = self._current()
