@@ -130,7 +130,7 @@ def _is_number(x: Any, value: float) -> bool:
 
 def _conj(graph: Graph, node: Node) -> Node | None:
     x = node.args[0]
-    return x if not x.meta["val"].dtype.is_complex else None
+    return x if isinstance(x, Node) and not x.meta["val"].dtype.is_complex else None
 
 
 def _neg(graph: Graph, node: Node) -> Node | None:

@@ -1,0 +1,157 @@
+"""Which values to save: a minimum cut through the joint graph.
+
+Stage: partition.  In: a joint graph.  Out: the set of forward values to save, and the two graphs.
+Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016, posed as a cut as PyTorch's partitioner does.
+Read next: ``budget`` (less memory for more time), ``report``.
+
+Every tangent-free node v is split into ``v in -> v out``:
+
+    source ──▶ v in    capacity: the price of computing v again in backward; infinite if that is not allowed
+    v in ──▶ v out     capacity: the price of saving v; infinite for views and tuples, which are not saved
+    v out ──▶ w in     infinite: to compute w again, v must be there
+    v out ──▶ sink     infinite, if backward reads v
+
+What the cut leaves on the sink's side is present in backward: saved if only ``v out`` is there, computed again if both
+are.  Prices are bytes first; ties go to what costs less traffic, then less time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from compiler.ir.graph import Graph, Node, map_nodes, nodes_in
+from compiler.ir.meta import is_tensor, size_sources, symbols_in
+from compiler.ir.module import GraphModule
+from compiler.partition import cost
+from compiler.partition.cost import Joint
+from compiler.partition.flow import INF, Network
+
+BYTE = 1 << 60  # one byte outweighs all estimates of time together
+
+
+@dataclass(frozen=True)
+class Cut:
+    """``saved``: forward values kept for backward.  ``recomputed``: forward values computed again there."""
+
+    saved: frozenset[Node]
+    recomputed: frozenset[Node]
+
+    @property
+    def bytes(self) -> int:
+        return cost.total_bytes(self.saved)
+
+
+def find_cut(joint: Joint, keep: Iterable[Node] = (), *, frugal: bool = False) -> Cut:
+    """The cheapest set to save.  ``keep`` is never computed again; ``frugal`` lifts the ban on expensive nodes."""
+    kept = set(keep)
+    net = Network()
+    net.node("source")
+    net.node("sink")
+    for n in joint.graph.nodes:
+        if n in joint.backward or n not in joint.forward | joint.between:
+            continue
+        again = _price_again(joint, n, kept, frugal)
+        if again:
+            net.edge("source", (n, "in"), again)
+        net.edge((n, "in"), (n, "out"), _price_saved(joint, n) if cost.can_save(n) else INF)
+        for user in n.users:
+            if user in joint.forward or user in joint.between:
+                net.edge((n, "out"), (user, "in"), INF)
+    for n in joint.demanded():
+        net.edge((n, "out"), "sink", INF)
+    if net.max_flow("source", "sink") >= INF:
+        raise ValueError("no partition: a value that may not be recomputed cannot be saved either")
+    there = net.sink_side("sink")
+    present = [n for n in joint.graph.nodes if (n, "out") in there]
+    saved = frozenset(n for n in present if (n, "in") not in there)
+    return Cut(saved, frozenset(n for n in present if n not in saved and n in joint.forward and not cost.is_given(n)))
+
+
+def _price_again(joint: Joint, n: Node, kept: set[Node], frugal: bool) -> int:
+    if n.op == "get_attr" or (n in joint.between and n not in kept):
+        return 0  # a constant is there already; backward computes it for the first time, not again
+    if n.op == "placeholder" or n in kept or n.meta.get("recompute") == "never":
+        return INF
+    if cost.is_expensive(n) and not frugal:
+        return INF
+    return max(1, int(cost.runtime(n)))
+
+
+def _price_saved(joint: Joint, n: Node) -> int:
+    written = n in joint.forward and not cost.stays_in_registers(joint, n)
+    extra = 0 if written or cost.is_given(n) else cost.moved_bytes(n)  # saving makes the forward write it
+    return cost.saved_bytes(n) * BYTE + extra + 1
+
+
+# --- building the two graphs ------------------------------------------------------------------------------------------
+def split(module: GraphModule, joint: Joint, cut: Cut) -> tuple[GraphModule, GraphModule]:
+    """The forward, whose outputs are the results and the saved values, and the backward, which takes the saved values
+    and the tangents.  Nodes that backward computes again stand right before their first use."""
+    order = {n: i for i, n in enumerate(joint.graph.nodes)}
+    saved = sorted(cut.saved, key=order.__getitem__)
+    backward = _backward_graph(joint, saved)
+    sizes = _loose_sizes(backward, joint)
+    forward = Graph()
+    done: dict[Node, Node] = {}
+    for p in joint.inputs:
+        done[p] = forward.node_copy(p)
+    results = [*joint.forward_outputs, *saved]
+    _emit(forward, done, nodes_in(results))
+    forward.output((*map_nodes(tuple(results), done.__getitem__), *sizes.values()))
+    fw = GraphModule(module.attributes, forward, "Forward")
+    bw = GraphModule(module.attributes, backward, "Backward")
+    return fw, bw
+
+
+def _backward_graph(joint: Joint, saved: list[Node]) -> Graph:
+    graph = Graph()
+    done: dict[Node, Node] = {}
+    for n in (*saved, *joint.tangents):
+        new = graph.placeholder(n.name)
+        new.meta = dict(n.meta)
+        done[n] = new
+    for n in joint.graph.nodes:
+        if n in joint.backward and n not in done:
+            _emit(graph, done, [n])
+    _emit(graph, done, nodes_in(joint.gradients))
+    for n, new in done.items():
+        if n in joint.forward and new.op == "call_function":
+            new.meta["recomputed"] = True
+    graph.output(map_nodes(tuple(joint.gradients), done.__getitem__))
+    return graph
+
+
+def _emit(graph: Graph, done: dict[Node, Node], wanted: list[Node]) -> None:
+    """Copy ``wanted`` and what they need, operands first."""
+    stack = list(reversed(wanted))
+    while stack:
+        n = stack[-1]
+        missing = [i for i in n.all_input_nodes if i not in done] if n not in done else []
+        if missing:
+            stack.extend(reversed(missing))
+            continue
+        stack.pop()
+        if n not in done:
+            done[n] = graph.node_copy(n, done.__getitem__)
+
+
+def _loose_sizes(backward: Graph, joint: Joint) -> dict[str, object]:
+    """Size symbols that no saved value or tangent shows: they become integer inputs of the backward."""
+    bound = size_sources(backward)
+    values = [(n.args, n.kwargs, n.meta.get("val")) for n in backward.nodes]
+    loose = sorted({s.name for v in values for s in symbols_in(v)} - set(bound))
+    known = {s: e for p in joint.inputs for s, e in _sizes_of(p).items()}
+    out: dict[str, object] = {}
+    for name in loose:
+        first = next(p for p in backward.nodes if p.op != "placeholder" or p.name.startswith("tangents"))
+        with backward.inserting_before(first):
+            p = backward.placeholder(name)
+        out[name] = p.meta["val"] = known[name]
+    return out
+
+
+def _sizes_of(p: Node) -> dict[str, object]:
+    val = p.meta.get("val")
+    sizes = val._data.shape if is_tensor(val) else (val,)
+    return {str(s): s for s in sizes if list(symbols_in(s))}
