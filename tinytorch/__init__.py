@@ -1,20 +1,29 @@
 """tinytorch: an eager tensor library with a tape, and the door to its compiler.  ``import tinytorch as torch``.
 
-Read next: ``dtypes``, ``ops.scalars``, ``ops.opdef``, ``dispatch``, ``tape``, ``tensor``.
+Names, signatures, defaults, errors and results are PyTorch's for the subset in ``docs/api_subset.md``; a name outside
+it raises AttributeError and says so.  Read next: ``dtypes``, ``ops.scalars``, ``ops.opdef``, ``dispatch``, ``tape``,
+``tensor``, ``methods``.
 """
 
 from __future__ import annotations
 
-from tinytorch import dispatch, ops, rng, tape
+import importlib
+import math as _math
+from typing import Any
+
+from tinytorch import dispatch, dtypes, methods, ops, rng, tape
 from tinytorch.device import Device as device
 from tinytorch.dtypes import (
     bfloat16,
+    bool_,
     complex64,
     complex128,
+    finfo,
     float16,
     float32,
     float64,
     get_default_dtype,
+    iinfo,
     int8,
     int16,
     int32,
@@ -23,11 +32,59 @@ from tinytorch.dtypes import (
     set_default_dtype,
     uint8,
 )
-from tinytorch.dtypes import bool_ as bool
+from tinytorch.dtypes import DType as dtype
+from tinytorch.functions.namespace import FUNCTIONS as _functions
+from tinytorch.functions.legacy import TYPES as _legacy_types
+from tinytorch.grad_mode import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+from tinytorch.printing import set_printoptions
+from tinytorch.rng import Generator, default_generator
 from tinytorch.tensor import Size, Tensor
 
-__all__ = [
-    "Size", "Tensor", "bfloat16", "bool", "complex64", "complex128", "device", "dispatch", "float16", "float32",
-    "float64", "get_default_dtype", "int8", "int16", "int32", "int64", "ops", "promote_types", "rng",
-    "set_default_dtype", "tape", "uint8",
-]  # fmt: skip
+globals().update(_functions)
+globals().update(_legacy_types)
+
+half, double, cfloat, cdouble = float16, float64, complex64, complex128
+short, long = int16, int64
+inf, nan, pi, e = _math.inf, _math.nan, _math.pi, _math.e
+newaxis = None
+contiguous_format, preserve_format, channels_last, channels_last_3d = (
+    "contiguous_format", "preserve_format", "channels_last", "channels_last_3d",
+)  # fmt: skip
+strided = "strided"
+
+from tinytorch import autograd, nn  # noqa: E402 - they use the names above
+
+#: rooms that are imported when first asked for
+_ROOMS = frozenset({"optim", "utils", "amp", "testing", "cuda", "distributions", "random", "linalg", "serialization"})
+_FROM_ROOMS = {"save": "serialization", "load": "serialization", "autocast": "amp"}
+
+
+def compile(model: Any = None, **options: Any) -> Any:  # noqa: A001
+    """Compile a function or module: see ``compiler.api.compile`` for the options.  Mirrors ``torch.compile``."""
+    return importlib.import_module("compiler.api").compile(model, **options)
+
+
+def __getattr__(name: str) -> Any:
+    """Rooms load when first asked for; a missing name says that it is outside the subset."""
+    if name in _ROOMS:
+        return importlib.import_module(f"tinytorch.{name}")
+    if name in _FROM_ROOMS:
+        return getattr(importlib.import_module(f"tinytorch.{_FROM_ROOMS[name]}"), name)
+    if name == "compiler":
+        return importlib.import_module("compiler.namespace")
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise AttributeError(
+        f"tinytorch has no {name!r}: it is outside the supported subset of PyTorch (docs/api_subset.md lists what is there)"
+    )
+
+
+# PyTorch's names for types that Python has too; last, for the code above means Python's
+bool, int, float = bool_, int32, float32  # noqa: A001

@@ -68,6 +68,13 @@ def call(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     return out
 
 
+def constant(t: Tensor) -> Tensor:
+    """A tensor made from data outside any row: an interpreter may want to know of it."""
+    interpreter = current.interpreter
+    seen = getattr(interpreter, "constant", None)
+    return t if seen is None else seen(t)
+
+
 def write(dst: Tensor, src: Tensor) -> None:
     """``dst[...] = src`` for equal shapes: memory, version counter and history.  All in-place operators end here."""
     tape.check_write(dst)
@@ -88,14 +95,16 @@ def eager(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         return _eager_pointwise(op, args, params)
     device = common_device(op, args, params)
     metas = [meta_of(a) for a in args]
-    inferred = op.infer(*metas, **params)
+    inferred = None if op.data_dependent else op.infer(*metas, **params)
     arrays = [a._data if isinstance(a, Tensor) else a for a in args]
     assert op.kernel is not None, op
     with np.errstate(all="ignore"):
         data = op.kernel(array_module(device), *arrays, **params)
     if op.kind == "view":
         return Tensor._view(args[0], data, op, params)
-    if op.outputs == 1 and not isinstance(inferred, tuple | list) or isinstance(inferred, Meta):
+    if params.get("device") is not None:
+        device = params["device"]
+    if isinstance(inferred, Meta) or not isinstance(data, tuple):
         return wrap(data, device)
     return tuple(wrap(d, device) for d in data)
 
@@ -147,7 +156,7 @@ def _eager_promoted(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Te
 
 def cast_array(xp: Any, a: Any, dtype: Any) -> Any:
     """``a`` (array, NumPy scalar or Python number) as an array of ``dtype``; C's conversions, no warnings."""
-    if getattr(a, "dtype", None) == dtype:
+    if a is None or getattr(a, "dtype", None) == dtype:
         return a
     if isinstance(a, bool | int | float | complex):
         if dtype.kind in "iu" and isinstance(a, int):  # wrap like C does; NumPy would raise

@@ -39,6 +39,11 @@ class DType:
     def __reduce__(self) -> str:
         return self.name
 
+    @property
+    def title(self) -> str:
+        """The name that error messages use: Float, Long, ..."""
+        return _TITLES[self.name]
+
     def to_complex(self) -> DType:
         return {"float32": complex64, "float64": complex128}.get(self.name, complex64)
 
@@ -67,6 +72,12 @@ ALL: tuple[DType, ...] = (
     bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128,
 )  # fmt: skip
 BY_NAME: dict[str, DType] = {d.name: d for d in (*ALL, uint32, uint64)}
+
+_TITLES = {
+    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
+    "float16": "Half", "bfloat16": "BFloat16", "float32": "Float", "float64": "Double",
+    "complex64": "ComplexFloat", "complex128": "ComplexDouble", "uint32": "UInt32", "uint64": "UInt64",
+}  # fmt: skip
 
 _default = float32
 
@@ -113,3 +124,42 @@ def promote_types(a: DType, b: DType) -> DType:
 def category(dtype: DType) -> int:
     """bool 0, integer 1, floating 2, complex 3: weak operands matter only when their category is higher."""
     return {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}[dtype.kind]
+
+
+class finfo:  # noqa: N801 - PyTorch's name
+    """Limits of a floating type.  Mirrors ``torch.finfo``; TypeError for other types."""
+
+    def __init__(self, dtype: DType | None = None) -> None:
+        dtype = dtype or get_default_dtype()
+        if dtype.kind not in "fc":
+            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{dtype}'")
+        real = dtype.to_real()
+        if real is bfloat16:
+            import ml_dtypes
+
+            info: Any = ml_dtypes.finfo(ml_dtypes.bfloat16)
+        else:
+            info = np.finfo(real.np)
+        self.dtype, self.bits = real.name, real.itemsize * 8
+        self.min, self.max, self.eps = float(info.min), float(info.max), float(info.eps)
+        self.tiny = self.smallest_normal = float(info.tiny)
+        self.resolution = float(info.resolution)
+
+    def __repr__(self) -> str:
+        return (
+            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "
+            f"smallest_normal={self.tiny:g}, tiny={self.tiny:g}, dtype={self.dtype})"
+        )
+
+
+class iinfo:  # noqa: N801 - PyTorch's name
+    """Limits of an integer type.  Mirrors ``torch.iinfo``."""
+
+    def __init__(self, dtype: DType) -> None:
+        if dtype.kind not in "iu":
+            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{dtype}'")
+        info = np.iinfo(dtype.np)
+        self.dtype, self.bits, self.min, self.max = dtype.name, info.bits, int(info.min), int(info.max)
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"

@@ -6,6 +6,7 @@ A draw of n elements moves the offset by ceil(n / 4): each Philox counter gives 
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,11 @@ class Generator:
         self.seed_value = int(seed) & 0xFFFF_FFFF_FFFF_FFFF
         self.offset = 0
         return self
+
+    def seed(self) -> int:
+        """Start anew with a seed from the system's entropy."""
+        self.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
+        return self.seed_value
 
     def initial_seed(self) -> int:
         return self.seed_value

@@ -29,6 +29,26 @@ class Size(tuple):  # type: ignore[type-arg]
 
     __slots__ = ()
 
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """Whether rows lie one after another in memory."""
+        shape, strides = self._data.shape, self._data.strides
+        step: Any = self._data.dtype.itemsize
+        for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+            if not (type(size) is int and size == 1):
+                if type(size) is int and size == 0:
+                    return True
+                if stride != step:
+                    return any(type(s) is int and s == 0 for s in shape)
+                step = step * size
+        return True
+
+    def storage_offset(self) -> Any:
+        """Elements before the first one, in the memory that the base owns."""
+        base = self._base
+        if base is None or not hasattr(base._data, "ctypes"):
+            return 0
+        return (self._data.ctypes.data - base._data.ctypes.data) // self._data.itemsize
+
     def numel(self) -> Any:
         n: Any = 1
         for s in self:
@@ -114,6 +134,26 @@ class Tensor:
 
     def size(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self._data.shape[dim]
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """Whether rows lie one after another in memory."""
+        shape, strides = self._data.shape, self._data.strides
+        step: Any = self._data.dtype.itemsize
+        for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+            if not (type(size) is int and size == 1):
+                if type(size) is int and size == 0:
+                    return True
+                if stride != step:
+                    return any(type(s) is int and s == 0 for s in shape)
+                step = step * size
+        return True
+
+    def storage_offset(self) -> Any:
+        """Elements before the first one, in the memory that the base owns."""
+        base = self._base
+        if base is None or not hasattr(base._data, "ctypes"):
+            return 0
+        return (self._data.ctypes.data - base._data.ctypes.data) // self._data.itemsize
 
     def numel(self) -> Any:
         return self.shape.numel()
@@ -261,16 +301,38 @@ class Tensor:
             self._watch()
 
     # --- in-place ------------------------------------------------------------------------------------------------
-    def _inplace(self, op: Op, *args: Any, **params: Any) -> Tensor:
-        """``self[...] = op(self, ...)``, the way every ``name_`` method works."""
-        out = op(self, *args, **params)
-        if tuple(out.shape) != tuple(self.shape):
+    def _take_result(self, out: Tensor) -> Tensor:
+        """``self[...] = out``, the way every ``name_`` method works: shapes must agree, types must not widen."""
+        if out._data.shape != self._data.shape:
             raise RuntimeError(
                 f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(out.shape)}"
             )
-        if dtypes.category(out.dtype) > dtypes.category(self.dtype):
-            raise RuntimeError(f"result type {out.dtype.name} can't be cast to the desired output type {self.dtype.name}")
+        if out.dtype is not self.dtype and dtypes.category(out.dtype) > dtypes.category(self.dtype):
+            raise RuntimeError(
+                f"result type {out.dtype.title} can't be cast to the desired output type {self.dtype.title}"
+            )
         return self._assign(out)
+
+    def _write_result(self, result: Tensor) -> Tensor:
+        """What ``out=`` does with a result: shapes must agree (empty tensors take the new shape), types may widen."""
+        if tuple(self.shape) != tuple(result.shape):
+            if self.numel():
+                raise RuntimeError(
+                    f"out= of shape {list(self.shape)} does not match the result's shape {list(result.shape)}; "
+                    "only an empty out= is resized"
+                )
+            self._data = TABLE["empty"](shape=tuple(result.shape), dtype=self.dtype, device=self.device)._data
+        if result.requires_grad or self.requires_grad:
+            if tape.mode.grad:
+                raise RuntimeError(
+                    "functions with out=... arguments don't support automatic differentiation, but one of the "
+                    "arguments requires grad."
+                )
+        if dtypes.category(result.dtype) > dtypes.category(self.dtype):
+            raise RuntimeError(
+                f"result type {result.dtype.title} can't be cast to the desired output type {self.dtype.title}"
+            )
+        return self._assign(result)
 
     def _assign(self, value: Tensor) -> Tensor:
         from tinytorch import dispatch

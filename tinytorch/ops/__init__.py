@@ -7,10 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinytorch.ops import contract, create, index, pointwise, random, reduce, views
-from tinytorch.ops.opdef import TABLE
+from tinytorch.ops import contract, create, indexing, layout, pointwise, random, reduce, views
+from tinytorch.ops.opdef import TABLE, Meta
+from tinytorch.ops.opdef import result_type as _result_type
 
-__all__ = ["TABLE", "contract", "create", "index", "pointwise", "random", "reduce", "views"]
+__all__ = ["TABLE", "contract", "create", "indexing", "layout", "pointwise", "random", "reduce", "result_type", "views"]
+
+
+def result_type(operands: Any) -> Any:
+    """The promoted type of tensors and numbers."""
+    return _result_type([Meta(x._data.shape, x.dtype) if hasattr(x, "_data") else x for x in operands])
+
+
+globals().update({name: op for name, op in TABLE.items() if name not in globals()})
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
 """Contractions: matrix products, left to BLAS.
 
 Stage: eager, read by all.  In: two tensors of at least two dimensions, equal batch dimensions.  Out: their product.
-Broadcasting, vectors and einsum are composed over this one row in ``composite``.  Read next: ``index``.
+Broadcasting, vectors and einsum are composed over this one row in ``composite``.  Read next: ``indexing``.
 """
 
 from __future__ import annotations

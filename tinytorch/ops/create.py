@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tinytorch import dtypes
+from tinytorch.device import array_module
 from tinytorch.ops.opdef import Meta, Op
 
 full = Op(
@@ -35,3 +38,23 @@ empty = Op(
 )
 
 
+def _to_device_kernel(xp: Any, x: Any, device: Any) -> Any:
+    target = array_module(device)
+    if target is np:
+        return x.get() if hasattr(x, "get") else x.copy()
+    return target.asarray(x)
+
+
+to_device = Op(
+    name="to_device",
+    kind="extern",
+    infer=lambda x, device: Meta(x.shape, x.dtype),
+    kernel=_to_device_kernel,
+    vjp=lambda out, x, device: (_back_to(x.device),),
+    recompute="save",
+    doc="a copy on another device",
+)
+
+
+def _back_to(device: Any) -> Any:
+    return lambda g: to_device(g, device=device)

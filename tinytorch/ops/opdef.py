@@ -53,6 +53,7 @@ class Op:
                 take shapes and types outside of them.  Broadcasting, casts and accumulation are the engine's work
     recompute   what the partitioner may do in backward: free (views), cheap (pointwise), save (never again)
     types       the pointwise type rule
+    data_dependent  shapes depend on values: eager skips ``infer``, which raises for everybody else
     samples     ``samples(make)`` yields (args, params) of good inputs; ``errors`` of inputs that must raise
     """
 
@@ -68,6 +69,7 @@ class Op:
     samples: Callable[..., Any] | None = None
     errors: Callable[..., Any] | None = None
     outputs: int = 1
+    data_dependent: bool = False
     doc: str = ""
 
     def __post_init__(self) -> None:
@@ -140,6 +142,8 @@ def result_type(operands: Sequence[Any]) -> DType:
     for x in operands:
         if isinstance(x, Meta):
             level, dtype = (0, x.dtype) if len(x.shape) else (1, x.dtype)
+        elif x is None:  # an absent bound
+            continue
         else:
             level, dtype = 2, scalar_dtype(x)
         have = found[level]

@@ -91,6 +91,35 @@ minimum = row(
     ),
     ufunc="minimum",
 )
+
+
+def _clamp_body(s: Any, x: Any, low: Any, high: Any) -> Any:
+    """NaN of the element or of a bound stays; with low > high the result is high."""
+    if low is not None:
+        x = s.maximum(x, low)
+    return x if high is None else s.minimum(x, high)
+
+
+def _clamp_vjp(out: Any, x: Any, low: Any, high: Any) -> Any:
+    """Bounds own the cotangent where they cut; at equality it is the element's."""
+
+    def of_x(g: Any) -> Any:
+        if low is not None:
+            g = where(ge(x, low), g, 0.0)
+        return g if high is None else where(le(x, high), g, 0.0)
+
+    def of_low(g: Any) -> Any:
+        g = where(lt(x, low), g, 0.0)
+        return g if high is None else where(lt(low, high), g, 0.0)
+
+    def of_high(g: Any) -> Any:
+        over = gt(x, high)
+        return where(over if low is None else bit_or(over, gt(low, high)), g, 0.0)
+
+    return (of_x, of_low if low is not None else None, of_high if high is not None else None)
+
+
+clamp = row("clamp", _clamp_body, _clamp_vjp, doc="bounds are tensors, numbers or None")
 copysign = row(
     "copysign",
     lambda s, x, y: s.copysign(x, y),
@@ -272,4 +301,52 @@ cast = row(
     types="custom",
     kernel=lambda xp, x, dtype: x.astype(dtype.np),
 )
+contiguous = row(
+    "contiguous",
+    lambda s, x: x,
+    lambda out, x: (lambda g: g,),
+    infer=lambda x: Meta(x.shape, x.dtype),
+    kernel=lambda xp, x: xp.array(x, order="C", copy=True),
+    doc="a copy with the last dimension closest in memory",
+)
 conj = row("conj", lambda s, x: x, lambda out, x: (lambda g: conj(g),), kernel=lambda xp, x: xp.conj(x))
+
+
+def real_of(x: Meta) -> Meta:
+    return Meta(x.shape, x.dtype.to_real())
+
+
+real = row(
+    "real",
+    lambda s, x: x,
+    lambda out, x: (_to_complex_of(x),),
+    infer=real_of,
+    types="custom",
+    kernel=lambda xp, x: xp.array(x.real),
+)
+imag = row(
+    "imag",
+    lambda s, x: x,
+    lambda out, x: (_imag_cotangent(x),),
+    infer=real_of,
+    types="custom",
+    kernel=lambda xp, x: xp.array(x.imag),
+)
+
+
+def _to_complex_of(x: Any) -> Any:
+    dtype = x.dtype
+    return lambda g: cast(g, dtype=dtype)
+
+
+def _imag_cotangent(x: Any) -> Any:
+    dtype = x.dtype
+    return lambda g: mul(cast(g, dtype=dtype), 1j)
+sqrt_or_zero = row(
+    "sqrt_or_zero",
+    lambda s, x: s.sqrt(x),
+    lambda out, x: (lambda g: where(eq(out, 0), 0.0, div(g, mul(out, 2.0))),),
+    ufunc="sqrt",
+    types="float",
+    doc="the square root that ends a norm: its gradient at 0 is 0",
+)

@@ -2,7 +2,7 @@
 
 Stage: eager, read by all.  In: a tensor.  Out: a view.  ``infer`` gives shape and strides (in elements), the kernel the
 view itself; ``body(index, shape, **params)`` maps an index of the output to one of the input of shape ``shape``, which
-is all that lowering needs to make a view cost nothing.  Read next: ``contract``, ``index``.
+is all that lowering needs to make a view cost nothing.  Read next: ``contract``, ``indexing``.
 """
 
 from __future__ import annotations
@@ -229,3 +229,180 @@ select = Op(
     recompute="free",
     doc="0 <= index < size: the callers have checked",
 )
+
+
+# --- diagonal, unfold -------------------------------------------------------------------------------------------------
+def _diagonal_infer(x: Meta, offset: int, dim1: int, dim2: int) -> Meta:
+    assert x.strides is not None
+    rows, cols = x.shape[dim1], x.shape[dim2]
+    length = min(rows, cols - offset) if offset >= 0 else min(rows + offset, cols)
+    length = max(length, 0)
+    keep = [d for d in range(len(x.shape)) if d not in (dim1, dim2)]
+    start = offset * x.strides[dim2] if offset >= 0 else -offset * x.strides[dim1]
+    return Meta(
+        (*(x.shape[d] for d in keep), length),
+        x.dtype,
+        (*(x.strides[d] for d in keep), x.strides[dim1] + x.strides[dim2]),
+        start if length else 0,
+    )
+
+
+def _diagonal_kernel(xp: Any, x: Any, offset: int, dim1: int, dim2: int) -> Any:
+    out = xp.diagonal(x, offset, dim1, dim2)
+    if xp.__name__ == "numpy":
+        out.flags.writeable = x.flags.writeable
+    return out
+
+
+def _diagonal_body(index: Index, shape: Shape, offset: int, dim1: int, dim2: int) -> tuple[Any, ...]:
+    *others, at = index
+    rest = iter(others)
+    places = {dim1: at + max(-offset, 0), dim2: at + max(offset, 0)}
+    return tuple(places[d] if d in places else next(rest) for d in range(len(shape)))
+
+
+def _diagonal_vjp(out: Any, x: Any, offset: int, dim1: int, dim2: int) -> Any:
+    shape = tuple(x.shape)
+    return (lambda g: TABLE["diagonal_backward"](g, shape=shape, offset=offset, dim1=dim1, dim2=dim2),)
+
+
+diagonal = Op(
+    name="diagonal",
+    kind="view",
+    infer=_diagonal_infer,
+    kernel=_diagonal_kernel,
+    body=_diagonal_body,
+    vjp=_diagonal_vjp,
+    recompute="free",
+)
+
+
+def _unfold_infer(x: Meta, dim: int, size: Any, step: Any) -> Meta:
+    assert x.strides is not None
+    if not x.shape:
+        return Meta((size,), x.dtype, (1,))
+    if size > x.shape[dim]:
+        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {x.shape[dim]} but size is {size}")
+    count = (x.shape[dim] - size) // step + 1
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
+    return Meta(shape, x.dtype, (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1 :], x.strides[dim]))
+
+
+def _unfold_kernel(xp: Any, x: Any, dim: int, size: int, step: int) -> Any:
+    if not x.ndim:
+        return x.reshape(1)[:size]
+    windows = xp.lib.stride_tricks.as_strided(
+        x,
+        (*x.shape[:dim], (x.shape[dim] - size) // step + 1, *x.shape[dim + 1 :], size),
+        (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1 :], x.strides[dim]),
+    )
+    return windows
+
+
+unfold = Op(
+    name="unfold",
+    kind="view",
+    infer=_unfold_infer,
+    kernel=_unfold_kernel,
+    body=lambda index, shape, dim, size, step: (
+        (*index[:dim], index[dim] * step + index[-1], *index[dim + 1 : -1]) if shape else ()
+    ),
+    vjp=lambda out, x, dim, size, step: (_unfold_vjp(tuple(x.shape), dim, size, step),),
+    recompute="free",
+    doc="windows of ``size`` every ``step`` along dim, as a new last dimension",
+)
+
+
+def _unfold_vjp(shape: Shape, dim: int, size: Any, step: Any) -> Any:
+    return lambda g: TABLE["unfold_backward"](g, shape=shape, dim=dim, size=size, step=step)
+
+
+# --- unsqueeze, squeeze: views that keep strides as they are ----------------------------------------------------------
+def _unsqueeze_infer(x: Meta, dim: int) -> Meta:
+    assert x.strides is not None
+    new = x.shape[dim] * x.strides[dim] if dim < len(x.shape) else 1
+    return Meta((*x.shape[:dim], 1, *x.shape[dim:]), x.dtype, (*x.strides[:dim], new, *x.strides[dim:]))
+
+
+def _unsqueeze_kernel(xp: Any, x: Any, dim: int) -> Any:
+    new = x.shape[dim] * x.strides[dim] if dim < x.ndim else x.itemsize
+    return restride(xp, x, (*x.shape[:dim], 1, *x.shape[dim:]), (*x.strides[:dim], new, *x.strides[dim:]))
+
+
+unsqueeze = Op(
+    name="unsqueeze",
+    kind="view",
+    infer=_unsqueeze_infer,
+    kernel=_unsqueeze_kernel,
+    body=lambda index, shape, dim: (*index[:dim], *index[dim + 1 :]),
+    vjp=lambda out, x, dim: (lambda g: squeeze(g, dims=(dim,)),),
+    recompute="free",
+)
+
+
+def _squeeze_vjp(out: Any, x: Any, dims: tuple[int, ...]) -> Any:
+    def of_x(g: Any) -> Any:
+        for d in sorted(dims):
+            g = unsqueeze(g, dim=d)
+        return g
+
+    return (of_x,)
+
+
+squeeze = Op(
+    name="squeeze",
+    kind="view",
+    infer=lambda x, dims: Meta(
+        tuple(s for d, s in enumerate(x.shape) if d not in dims),
+        x.dtype,
+        tuple(s for d, s in enumerate(x.strides) if d not in dims),
+    ),
+    kernel=lambda xp, x, dims: x.reshape([s for d, s in enumerate(x.shape) if d not in dims])
+    if x.flags.c_contiguous
+    else x.squeeze(tuple(dims)),
+    body=lambda index, shape, dims: _squeeze_body(index, shape, dims),
+    vjp=_squeeze_vjp,
+    recompute="free",
+    doc="without dims, all of size 1: the callers have checked",
+)
+
+
+def _squeeze_body(index: Index, shape: Shape, dims: tuple[int, ...]) -> tuple[Any, ...]:
+    rest = iter(index)
+    return tuple(0 if d in dims else next(rest) for d in range(len(shape)))
+
+
+# --- complex numbers as pairs -----------------------------------------------------------------------------------------
+view_as_real = Op(
+    name="view_as_real",
+    kind="view",
+    infer=lambda x: Meta((*x.shape, 2), x.dtype.to_real(), (*(s * 2 for s in x.strides), 1)),
+    kernel=lambda xp, x: xp.stack([x.real, x.imag], -1)
+    if x.size == 0
+    else restride(xp, x.real, (*x.shape, 2), (*x.strides, x.itemsize // 2)),
+    vjp=lambda out, x: (lambda g: view_as_complex(g.contiguous()),),
+    recompute="free",
+)
+view_as_complex = Op(
+    name="view_as_complex",
+    kind="view",
+    infer=lambda x: Meta(x.shape[:-1], x.dtype.to_complex(), tuple(s // 2 for s in x.strides[:-1])),
+    kernel=lambda xp, x: x.view(xp.complex64 if x.itemsize == 4 else xp.complex128)[..., 0],
+    vjp=lambda out, x: (lambda g: view_as_real(g),),
+    recompute="free",
+)
+bitcast = Op(
+    name="bitcast",
+    kind="view",
+    infer=lambda x, dtype: Meta(x.shape, dtype, x.strides),
+    kernel=lambda xp, x, dtype: x.view(dtype.np),
+    recompute="free",
+    doc="the same bytes as another type of the same width",
+)
+
+
+def restride(xp: Any, x: Any, shape: Shape, strides: Shape) -> Any:
+    """The memory of ``x`` from its first element with these sizes and byte strides, writable."""
+    if xp.__name__ == "numpy" and x.size:
+        return xp.lib.stride_tricks.as_strided(x, shape, strides)
+    return x.reshape(shape) if not x.size else xp.lib.stride_tricks.as_strided(x, shape, strides)

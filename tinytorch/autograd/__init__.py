@@ -1,0 +1,62 @@
+"""``tinytorch.autograd``: gradients by request.  Mirrors ``torch.autograd``.
+
+Stage: eager.  In: tensors with a history.  Out: gradients.  Read next: ``tape``, ``autograd.function``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tinytorch import tape
+from tinytorch.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from tinytorch.tensor import Tensor
+
+Variable = Tensor
+
+__all__ = ["Variable", "backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
+
+
+def _list(x: Any) -> list[Any]:
+    return list(x) if isinstance(x, Sequence) else [x]
+
+
+def backward(
+    tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+    inputs: Any = None,
+) -> None:  # fmt: skip
+    """Accumulate the gradients of ``tensors`` into leaves.  Mirrors ``torch.autograd.backward``."""
+    roots = _list(tensors)
+    given = [None] * len(roots) if grad_tensors is None else _list(grad_tensors)
+    keep = create_graph if retain_graph is None else retain_graph
+    tape.backward(
+        roots, given, retain_graph=keep, create_graph=create_graph, inputs=None if inputs is None else _list(inputs)
+    )
+
+
+def grad(
+    outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+    only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """The gradients of ``outputs`` by ``inputs``, returned and not accumulated.  Mirrors ``torch.autograd.grad``."""
+    roots, wanted = _list(outputs), _list(inputs)
+    given = [None] * len(roots) if grad_outputs is None else _list(grad_outputs)
+    if is_grads_batched:
+        raise NotImplementedError("autograd.grad: is_grads_batched")
+    for i, t in enumerate(wanted):
+        if not t.requires_grad:
+            raise RuntimeError("One of the differentiated Tensors does not require grad")
+        del i
+    keep = create_graph if retain_graph is None else retain_graph
+    found = tape.backward(
+        roots, given, retain_graph=keep, create_graph=create_graph, inputs=wanted, accumulate=False
+    )
+    if materialize_grads:
+        return tuple(t.new_zeros(t.shape) if g is None else g for t, g in zip(wanted, found, strict=True))
+    if not allow_unused and any(g is None for g in found):
+        raise RuntimeError(
+            "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if "
+            "this is the desired behavior."
+        )
+    return tuple(found)
