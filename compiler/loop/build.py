@@ -111,8 +111,8 @@ class KernelRecorder:
         names = names if isinstance(names, tuple) else (names,)
         self._add(ir.Update(tuple(n.name for n in names), combine, tuple(map(_value, values))))
 
-    def check(self, cond: Symbol, message: str) -> None:
-        self._add(ir.Check(cond.name, message))
+    def check(self, cond: Symbol, message: str, value: Symbol | None = None) -> None:
+        self._add(ir.Check(cond.name, message, None if value is None else value.name))
 
     def let(
         self, fn: str, *args: Any, dtype: DType | None = None, name: str | None = None, origin: tuple[str, ...] = ()

@@ -53,7 +53,7 @@ def in_step(producer: Nest, consumer: Nest, buffer: str, outer: Iterable[Axis], 
         if len(places) == 1:
             (place,) = places
             other = by_symbol.get(place) if isinstance(place, Symbol) else None
-            if other is not None and same(axis.extent, other.extent):
+            if other is not None and same(axis.extent, other.extent) and (axis.kind == "scan") == (other.kind == "scan"):
                 out.add((axis.name, other.name))
     return out
 
@@ -69,7 +69,10 @@ def alike(a: Nest, b: Nest, outer: Iterable[Axis], inner: Iterable[Axis]) -> lis
             p, q = strides(a, x), strides(b, y)
             for axis in outer:
                 s = p.get(axis.symbol, 0)
-                same_stride = [o for o in inner if same(q.get(o.symbol, 0), s) and same(o.extent, axis.extent)]
+                same_stride = [
+                    o for o in inner
+                    if same(q.get(o.symbol, 0), s) and same(o.extent, axis.extent) and "scan" not in (o.kind, axis.kind)
+                ]  # fmt: skip
                 if s != 0 and len(same_stride) == 1:
                     pairs[axis.name, same_stride[0].name] = None
     return list(pairs)

@@ -154,19 +154,22 @@ class Emitter:
         finally:
             self.mask = before
 
-    def check(self, cond: V, message: str) -> None:
+    def check(self, cond: V, message: str, value: V | None = None) -> None:
         if self.mask is not None and not self.mask.known:
             cond = self.bit_or(cond, self.bit_not(self.mask))
         if cond.known and cond.value:
             return
+        at = None if value is None or value.known else str(value.value)
+        if value is not None and value.known:
+            message = message.format(value.value)
         if cond.known:  # fails whenever it is reached: still a statement, so that an empty loop raises nothing
             name = self.names("v")
             self.stmts.append(ir.Let(name, "const", (False,), bool_))
             cond = V(name, bool_)
-        key = ("check", cond.value, message)
+        key = ("check", cond.value, message, at)
         if key not in self.seen:
             self.seen[key] = cond
-            self.stmts.append(ir.Check(str(cond.value), message))
+            self.stmts.append(ir.Check(str(cond.value), message, at))
 
     def as_index(self, x: V) -> Expr:
         """A value used in an index: cast to int64, then a symbol of its name."""

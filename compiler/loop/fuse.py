@@ -192,7 +192,8 @@ class Fuser:
         links = [(p, c, buf) for p in a.nests for c in b.nests for buf in _made_for(p, c)]
         if any(len(self.writers[buf]) > 1 or buf in p.final for p, _, buf in links):
             return None
-        if {w for w in a.writes if w in b.writes}:
+        twice = a.writes & b.writes  # pieces of one buffer may be written side by side, a scatter only by itself
+        if any(buf in n.final for n in (*a.nests, *b.nests) for buf in twice):
             return None
         a, b = self.refined(a, b)
         links = [(p, c, buf) for p in a.nests for c in b.nests for buf in _made_for(p, c)]

@@ -234,7 +234,7 @@ class KernelRun:
 
     def check(self, s: ir.Check) -> None:
         if not self.env[s.cond]:
-            raise IndexError(s.message)
+            raise IndexError(s.message if s.value is None else s.message.format(self.env[s.value]))
 
     def bind(self, name: str, x: Any, dtype: DType) -> None:
         if x.dtype != dtype.np:

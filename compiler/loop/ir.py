@@ -120,10 +120,14 @@ class Update:
 
 @dataclass(frozen=True)
 class Check:
-    """Raise ``IndexError(message)`` from the whole kernel unless ``cond`` holds (bounds of indirect indexing)."""
+    """Raise ``IndexError(message)`` from the whole kernel unless ``cond`` holds (bounds of indirect indexing).
+
+    If ``value`` names an int64 value, ``{}`` in the message stands for what it was in an iteration that failed.
+    """
 
     cond: str
     message: str
+    value: str | None = None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler.loop import deps, ir
+from compiler.loop.emit import Names
 from compiler.loop.fuse import Group, combinable, hint, outer_reduction
 from compiler.loop.ir import Int
 from compiler.loop.lower import HEAVY, Program, fill_of
@@ -66,9 +67,10 @@ def _is_large_full(nest: Nest) -> bool:
 class Weaver:
     """Joins the loop nests of a group level by level; ``names`` of axes are unified as loops are joined."""
 
-    def __init__(self, nests: Sequence[Nest], spine: tuple[str, ...]) -> None:
+    def __init__(self, nests: Sequence[Nest], spine: tuple[str, ...], fresh: Names) -> None:
         self.nests = {n.number: n for n in nests}
         self.spine = spine
+        self.fresh = fresh
 
     def weave(self, items: list[tuple[int, int]]) -> list[Any]:
         """``items``: (nest number, how many of its axes are open).  Gives a list of ``(axis, subtree)`` and of
@@ -81,6 +83,9 @@ class Weaver:
                 continue
             axis = nest.axes[depth]
             at = self._joinable(segments, number, depth)
+            if at is None and any(a is not None and a.name == axis.name for a, _ in segments):
+                axis = replace(axis, name=self.fresh("x"))  # same loop in principle, but it has to be run again
+                self.nests[number] = nest.renamed({nest.axes[depth].name: axis.name})
             if at is None:
                 segments.append((axis, [(number, depth + 1)]))
                 continue
@@ -167,13 +172,22 @@ class Writer:
                 for name, dtype in zip(init.names, init.dtypes, strict=True):
                     self.define(name, len(self.blocks) - 1, dtype)
                 self.put(init)
-            else:
-                nest = self.nests[what]
-                for s in nest.body if head == "body" else nest.post:
+            elif head == "body":
+                self.innermost(self.nests[what])
+            elif not self.nests[what].scan:
+                for s in self.nests[what].post:
                     self.statement(s)
-                if head == "body" and nest.update is not None:
-                    values = tuple(self.resolve(v) for v in nest.update.values)
-                    self.put(replace(nest.update, values=values))
+
+    def innermost(self, nest: Nest) -> None:
+        for s in nest.body:
+            self.statement(s)
+        if nest.update is None:
+            return
+        self.put(replace(nest.update, values=tuple(self.resolve(v) for v in nest.update.values)))
+        if nest.scan:  # the running value is read in the same iteration
+            self.depth.update((name, len(self.blocks) - 1) for name in nest.update.names)
+            for s in nest.post:
+                self.statement(s)
 
     def loop(self, axis: Axis, inside: list[Any]) -> None:
         self.ranges[axis.symbol] = extent(axis.extent)
@@ -202,7 +216,9 @@ class Writer:
         elif isinstance(s, ir.Check):
             cond = self.resolve(s.cond)
             if cond is not True:
-                self.pure(ir.Check(str(cond), s.message), ("check", cond, s.message), (cond,), None)
+                value = None if s.value is None else self.resolve(s.value)
+                made = ir.Check(str(cond), s.message, value)
+                self.pure(made, ("check", cond, s.message, value), (cond, value), None)
         elif isinstance(s, ir.Load):
             self.load(s)
         elif isinstance(s, ir.Index):
@@ -334,7 +350,7 @@ def build(group: Group, program: Program, needed: frozenset[str]) -> Built:
             fills[n.writes[0].buffer] = fill_of(n.init.combine, n.init.dtypes[0])  # type: ignore[union-attr]
             n = with_combining_store(n)
         nests.append(n)
-    weaver = Weaver(nests, group.spine)
+    weaver = Weaver(nests, group.spine, program.names)
     tree = weaver.weave([(n.number, 0) for n in nests])
     private = frozenset(w.buffer for n in nests for w in n.writes) - needed
     writer = Writer(weaver.nests, program, private)
@@ -379,6 +395,7 @@ def _used(body: Iterable[ir.Stmt]) -> Iterable[str]:
             yield from (v for v in s.values if isinstance(v, str))
         elif isinstance(s, ir.Check):
             yield s.cond
+            yield s.value or s.cond
 
 
 def _without_dead(body: tuple[ir.Stmt, ...], silent: frozenset[str], used: set[str]) -> tuple[ir.Stmt, ...]:

@@ -157,11 +157,11 @@ class Lowering:
         complexes = any(isinstance(a, Value) and a.dtype.is_complex for a in args) or _is_complex(node.meta["val"])
         if op.name in RULES and not complexes:
             return RULES[op.name]
-        if op.kind == "view" and op.body is not None:
-            return view
-        if complexes:
+        if complexes and op.kind != "view":
             return extern
-        return {"pointwise": pointwise, "reduce": reduction, "random": random}.get(op.kind, extern)
+        if op.body is None:
+            return extern
+        return BY_KIND.get(op.kind, extern)
 
     # --- what becomes memory ---
     def should_store(self, node: Node, value: Value) -> bool:
@@ -308,59 +308,104 @@ def view(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any
     return out
 
 
-def accumulator_type(combine: str, dtype: DType, out: DType) -> DType:
+def accumulator_type(out: DType) -> DType:
     """Half types accumulate in float32; everything else in the type of the result."""
     return float32 if out.kind == "f" and out.itemsize == 2 else out
 
 
 def reduction(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """A nest over kept and reduced axes; its result is memory of the accumulator's type."""
+    """Join elements along ``dim``; half types in float32."""
     op: Op = node.target
-    combine = op.body
     x: Value = args[0]
     val = node.meta["val"]
-    dims = params["dim"]
-    dims = (dims,) if isinstance(dims, int) else tuple(dims)
-    if not isinstance(combine, str) or ir.COMBINES.get(combine) != 1 or not isinstance(val.shape, tuple):
+    dims = as_dims(params["dim"])
+    if not isinstance(op.body, str) or ir.COMBINES.get(op.body) != 1:
         return extern(low, node, args, params)
-    acc = accumulator_type(combine, x.dtype, val.dtype)
-    if acc.kind == "b":
-        combine = {"max": "or", "min": "and", "add": "or", "mul": "and"}.get(combine, combine)
-    index, axes = low.axes(x.shape)
-    by_symbol = {a.symbol: a for a in axes}
-    reduced = {index[d] for d in dims}
-    kept = [i for d, i in enumerate(index) if d not in dims]
-    if all(index[d] == 0 for d in dims):  # one element each: nothing to join
+    acc = accumulator_type(val.dtype)
+    if all(isinstance(x.shape[d], int) and x.shape[d] == 1 for d in dims):  # one element each: nothing to join
         return unreduced(low, node, x, dims, acc)
-    place = low.allocate(tuple(n for d, n in enumerate(x.shape) if d not in dims), acc, x.device)
+    memory = reduced(low, node, x, dims, op.body, acc)
+    return spread(low, node, memory, dims, params["keepdim"])
+
+
+def as_dims(dim: Any) -> tuple[int, ...]:
+    return (dim,) if isinstance(dim, int) else tuple(dim)
+
+
+def reduced(low: Lowering, node: Node, x: Value, dims: tuple[int, ...], combine: str, acc: DType) -> Value:
+    """Memory of the accumulator's type over the dimensions that are kept."""
+    index, axes = low.axes(x.shape)
     s = low.emitter(axes)
     element = s.cast(x.at(s, index), acc)
+    if acc.kind == "b":
+        combine = {"max": "or", "min": "and", "add": "or", "mul": "and"}.get(combine, combine)
     name = low.names("a")
-    order = [by_symbol[i] for i in kept if i in by_symbol]
-    order += [Axis(a.name, a.extent, "reduce") for a in axes if a.symbol in reduced]
+    return reduction_nest(low, node, x, dims, (index, axes), s, ir.Init((name,), combine, (acc,)), (element,), 0)
+
+
+def reduction_nest(
+    low: Lowering, node: Node, x: Value, dims: tuple[int, ...], over: tuple[Index, list[Axis]], s: Emitter, init: ir.Init,
+    values: tuple[V, ...], result: int,
+) -> Value:  # fmt: skip
+    """Kept loops outside, reduced loops inside; component ``result`` of the accumulator is stored."""
+    index, axes = over
+    kept = tuple(i for d, i in enumerate(index) if d not in dims)
+    inner = {index[d] for d in dims}
+    place = low.allocate(tuple(n for d, n in enumerate(x.shape) if d not in dims), init.dtypes[result], x.device)
+    order = [a for a in axes if a.symbol not in inner]
+    order += [Axis(a.name, a.extent, "reduce") for a in axes if a.symbol in inner]
     low.nest(
         order,
         s,
-        init=ir.Init((name,), combine, (acc,)),
-        update=ir.Update((name,), combine, (element.value,)),
-        post=(ir.Store(place.buffer, as_int(lift(flat(place, tuple(kept)))), name),),
+        init=init,
+        update=ir.Update(init.names, init.combine, tuple(v.value for v in values)),
+        post=(ir.Store(place.buffer, as_int(lift(flat(place, kept))), init.names[result]),),
         origin=tuple(dict.fromkeys([*(x.origin if x.place is None else ()), node.name])),
         lines=tuple(dict.fromkeys([*(x.lines if x.place is None else ()), *user_lines(node)])),
     )
-    memory = Value(place.shape, acc, place=place, device=x.device, fast=low.fast)
+    return Value(place.shape, init.dtypes[result], place=place, device=x.device, fast=low.fast)
+
+
+def spread(low: Lowering, node: Node, memory: Value, dims: tuple[int, ...], keepdim: bool) -> Value:
+    """The reduced memory as the row's result: cast, with the reduced dimensions back as ones if they are kept."""
+    val = node.meta["val"]
+
+    def drop(index: Index) -> Index:
+        return tuple(i for d, i in enumerate(index) if d not in dims) if keepdim else index
+
+    if memory.dtype is not val.dtype:
+        return low.value(node, lambda s, index: s.cast(memory.at(s, drop(index)), register(val.dtype, low.fast)), Cost(1, 0, 1))
     shape = ints(val.shape)
-    keep = params.get("keepdim", False)
+    out = Value(shape, val.dtype, base=(memory, drop), device=memory.device, fast=low.fast)
+    assert memory.place is not None
+    out.place = view_place(memory.place, drop, shape, low.program.ranges)
+    return out
 
-    def compute(s: Emitter, index: Index) -> V:
-        at = tuple(i for d, i in enumerate(index) if d not in dims) if keep else index
-        return s.cast(memory.at(s, at), register(val.dtype, low.fast))
 
-    if acc is val.dtype:
-        drop = (lambda index: tuple(i for d, i in enumerate(index) if d not in dims)) if keep else (lambda index: index)
-        out = Value(shape, acc, base=(memory, drop), device=x.device, fast=low.fast)
-        out.place = view_place(place, drop, shape, low.program.ranges)
-        return out
-    return low.value(node, compute, Cost(1, 0, 1))
+def scan(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """A loop along ``dim`` that carries the running value and stores it in every iteration."""
+    op: Op = node.target
+    x: Value = args[0]
+    val = node.meta["val"]
+    acc = accumulator_type(val.dtype)
+    if not x.shape or not isinstance(op.body, str) or ir.COMBINES.get(op.body) != 1:
+        return extern(low, node, args, params)
+    index, axes = low.axes(x.shape)
+    s = low.emitter(axes)
+    element = s.cast(x.at(s, index), acc)
+    along = index[params["dim"]]
+    if along == 0:  # a scan of one element
+        return low.value(node, lambda s, index: s.cast(x.at(s, index), register(val.dtype, low.fast)), x.cost, (x,))
+    name = low.names("a")
+    out = low.allocate(x.shape, val.dtype, x.device)
+    last = low.emitter(axes)
+    last.store(out.buffer, flat(out, index), last.cast(V(name, acc), val.dtype))
+    order = [a for a in axes if a.symbol is not along] + [Axis(a.name, a.extent, "scan") for a in axes if a.symbol is along]
+    low.nest(
+        order, s, init=ir.Init((name,), op.body, (acc,)), update=ir.Update((name,), op.body, (element.value,)),
+        post=tuple(last.stmts), origin=(*(x.origin if x.place is None else ()), node.name), lines=tuple(user_lines(node)),
+    )  # fmt: skip
+    return Value(x.shape, val.dtype, place=out, device=x.device, fast=low.fast)
 
 
 def unreduced(low: Lowering, node: Node, x: Value, dims: tuple[int, ...], acc: DType) -> Value:
@@ -410,6 +455,18 @@ def extern(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, A
     )
     made = tuple(Value(o.shape, v.dtype, place=o, device=v.device.type, fast=low.fast) for o, v in zip(outs, vals if many else (vals,), strict=True))  # fmt: skip
     return made if many else made[0]
+
+
+def relocated(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any]) -> Value:
+    """An index row with a body moves elements as a view would, into memory of its own."""
+    op: Op = node.target
+    x: Value = args[0]
+    return low.value(node, lambda s, index: x.at(s, tuple(op.body(index, x.shape, **params))), x.cost + Cost(1), (x,))
+
+
+BY_KIND: dict[str, Rule] = {
+    "pointwise": pointwise, "reduce": reduction, "scan": scan, "random": random, "view": view, "index": relocated,
+}  # fmt: skip
 
 
 # --- small questions -------------------------------------------------------------------------------------------------

@@ -77,6 +77,10 @@ class Nest:
         return frozenset(a.name for a in self.axes if a.kind != "map")
 
     @property
+    def scan(self) -> bool:
+        return any(a.kind == "scan" for a in self.axes)
+
+    @property
     def pointwise(self) -> bool:
         return self.update is None and all(w.mode == "set" for w in self.writes)
 

@@ -129,8 +129,8 @@ class _Lines:
             case ir.Update(names, combine, values):
                 target = names[0] if len(names) == 1 else f"({', '.join(names)})"
                 return f"k.update({', '.join([repr(combine), target, *map(literal, values)])})"
-            case ir.Check(cond, message):
-                return f"k.check({cond}, {message!r})"
+            case ir.Check(cond, message, value):
+                return f"k.check({cond}, {message!r}{', ' + value if value is not None else ''})"
         raise TypeError(stmt)
 
     def name_keyword(self, name: str, dtype: DType) -> list[str]:

@@ -70,7 +70,7 @@ def rewrite(s: ir.Stmt, index: Callable[[Int], Int], name: Callable[[str], str])
         case ir.Update():
             return replace(s, names=tuple(map(name, s.names)), values=tuple(map(value, s.values)))
         case ir.Check():
-            return replace(s, cond=name(s.cond))
+            return replace(s, cond=name(s.cond), value=None if s.value is None else name(s.value))
         case ir.Loop():
             body = tuple(rewrite(x, index, name) for x in s.body)
             return replace(s, axis=name(s.axis), extent=index(s.extent), body=body)

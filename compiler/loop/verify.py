@@ -154,6 +154,8 @@ class _Checker:
     def check(self, s: ir.Check) -> None:
         if self.use(s, s.cond) is not bool_:
             self.fail(s, "the condition is a bool")
+        if s.value is not None and self.use(s, s.value) is not int64:
+            self.fail(s, "the reported value is an int64")
 
     # --- memory ---
     def access(self, stmt: ir.Stmt, buffer: str, index: ir.Int, mask: str | None) -> None:
