@@ -28,6 +28,7 @@ class ColumnKernel:
     def __init__(self, kernel: Kernel, nest: Nest, schedule: Schedule) -> None:
         self.e = Emitter(kernel, nest, schedule)
         self.nest, self.schedule = nest, schedule
+        self.shared: set[str] = set()
         at = next(i for i, s in enumerate(nest.body) if isinstance(s, Loop))
         loop = nest.body[at]
         assert isinstance(loop, Loop)
@@ -110,7 +111,9 @@ class ColumnKernel:
         e, s = self.e, self.schedule
         for acc in self.accs:
             name = f"{safe(acc.names[0])}_parts"
-            e.line(f"__shared__ {acc.type} {name}[{s.team}][{WARP * s.vector}];")
+            if name not in self.shared:
+                self.shared.add(name)
+                e.line(f"__shared__ {acc.type} {name}[{s.team}][{WARP * s.vector}];")
             self._each(f"{name}[lane]{self._slot()} = {self.variable(acc)};")
         e.line("__syncthreads();")
         with e.block(f"for (int d = {s.team // 2}; d > 0; d /= 2)"):
@@ -144,9 +147,7 @@ class ColumnKernel:
                 part = f"{safe(acc.names[0])}_partial[{self._partial('p')}]"
                 self._each(f"{self.variable(acc)} = {acc.join}({self.variable(acc)}, {part});")
         if s.team > 1:
-            e.line("__syncthreads();")
-            with e.block(""):
-                self._join()
+            self._join()
         return tuple(scratch)
 
     def _partial(self, part: str) -> str:
@@ -160,11 +161,7 @@ class ColumnKernel:
         for acc in self.accs:
             if acc.combine == "softmax":
                 x = self.variable(acc)
-                self._each(f"{x}.sum += {x}.peak - {x}.peak;  // NaN where the maximum is infinite")
+                self._each(f"{x} = settled({x});")
         with e.block("if (lane == 0 && live)"):
             self._columns(self.after)
 
-
-def reductions_only(nest: Nest) -> bool:
-    """Every accumulator starts before the loop and is updated straight in it."""
-    return all(not isinstance(s, Update) for s in nest.body)

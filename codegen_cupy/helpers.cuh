@@ -138,13 +138,18 @@ __device__ __forceinline__ unsigned philox(long long seed, long long counter, lo
 __device__ __forceinline__ void fail_check(int* failed, int number) { atomicCAS(failed, 0, number); }
 
 //: Sum Product Greatest Least All Any Parity
+template <class T> constexpr bool is_whole = (T)0.5 == (T)0 || (T)0.5 == (T)1 && (T)2 == (T)1;  // integers and bool
 template <class T> struct Sum {
-    __device__ static T start() { return (T)0; }
-    __device__ T operator()(T a, T b) const { return (T)(a + b); }
+    __device__ T operator()(T a, T b) const {
+        if constexpr (is_whole<T>) return (T)((unsigned long long)a + (unsigned long long)b);  // wraps
+        else return a + b;
+    }
 };
 template <class T> struct Product {
-    __device__ static T start() { return (T)1; }
-    __device__ T operator()(T a, T b) const { return (T)(a * b); }
+    __device__ T operator()(T a, T b) const {
+        if constexpr (is_whole<T>) return (T)((unsigned long long)a * (unsigned long long)b);
+        else return a * b;
+    }
 };
 template <class T> struct Greatest { __device__ T operator()(T a, T b) const { return nan_max(a, b); } };
 template <class T> struct Least { __device__ T operator()(T a, T b) const { return nan_min(a, b); } };
@@ -186,7 +191,7 @@ template <class T> struct MergeMoments {
     }
 };
 
-//: ExpSum MergeExpSum
+//: ExpSum MergeExpSum settled
 // Running maximum and sum of exp(x - maximum): the online softmax (Milakov and Gimelshein, 2018).
 template <class T> struct ExpSum { T peak, sum; };
 template <class T> struct MergeExpSum {
@@ -199,6 +204,12 @@ template <class T> struct MergeExpSum {
         return out;
     }
 };
+
+// The joined sum as exp(x - maximum) means it: 0 where all is -inf, NaN where the maximum is +inf.
+template <class T> __device__ __forceinline__ ExpSum<T> settled(ExpSum<T> a) {
+    T gap = a.peak - a.peak;
+    return ExpSum<T>{a.peak, gap == gap ? a.sum : a.peak < (T)0 ? (T)0 : gap};
+}
 
 //: shuffle_xor shuffle_up shuffle_from
 // Values of any size between the lanes of a warp, four bytes at a time.
@@ -256,17 +267,23 @@ __device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned block
     return last;
 }
 
+//: peek
+// A first look at a word that others update by atomics: any value seen will do, the update checks it.
+#ifndef TT_EMULATE
+template <class T> __device__ __forceinline__ T peek(T* p) { return *(volatile T*)p; }
+#endif
+
 //: atomic_combine
 // join(*p, x) stored back, by compare and swap: for types and operations without an instruction of their own.
 template <class T, class Join> __device__ __forceinline__ void atomic_combine(T* p, T x, Join join) {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "narrow types go through atomic_combine_narrow");
     if constexpr (sizeof(T) == 4) {
         unsigned* at = reinterpret_cast<unsigned*>(p);
-        unsigned seen = *at, was;
+        unsigned seen = peek(at), was;
         do { was = seen; seen = atomicCAS(at, was, bitcast<unsigned>(join(bitcast<T>(was), x))); } while (seen != was);
     } else {
         unsigned long long* at = reinterpret_cast<unsigned long long*>(p);
-        unsigned long long seen = *at, was;
+        unsigned long long seen = peek(at), was;
         do { was = seen; seen = atomicCAS(at, was, bitcast<unsigned long long>(join(bitcast<T>(was), x))); } while (seen != was);
     }
 }
@@ -277,7 +294,7 @@ template <class T, class Join> __device__ __forceinline__ void atomic_combine_na
     size_t address = reinterpret_cast<size_t>(p);
     unsigned* at = reinterpret_cast<unsigned*>(address & ~(size_t)3);
     unsigned shift = (unsigned)(address & 3) * 8, mask = (sizeof(T) == 1 ? 0xffu : 0xffffu) << shift;
-    unsigned seen = *at, was;
+    unsigned seen = peek(at), was;
     do {
         was = seen;
         union { T value; unsigned word; } u;

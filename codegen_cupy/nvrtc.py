@@ -6,8 +6,10 @@ Run as a module it is a worker: requests on standard input, one JSON line each, 
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import glob
+import json
 import os
 import sys
 from functools import cache
@@ -91,3 +93,19 @@ def _log(program: ctypes.c_void_p) -> str:
     log = ctypes.create_string_buffer(size.value)
     library().nvrtcGetProgramLog(program, log)
     return log.value.decode(errors="replace")
+
+
+def serve() -> None:
+    """The worker's loop: ``{"text", "arch", "fmad", "name"}`` in, ``{"cubin": base64}`` or ``{"error"}`` out."""
+    for line in sys.stdin:
+        ask = json.loads(line)
+        try:
+            answer = {"cubin": base64.b64encode(compile_text(**ask)).decode()}
+        except Exception as e:  # the asking process raises it
+            answer = {"error": str(e)}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    serve()

@@ -63,7 +63,7 @@ class RowKernel:
     def _points(self, per_block: int) -> None:
         """The loop (or the single round) over this team's points."""
         e, s = self.e, self.schedule
-        if not self.nest.axes:
+        if not self.nest.axes and per_block == 1:
             self._point()
             return
         points = e.index(self.nest.points)
@@ -256,7 +256,7 @@ class RowKernel:
     def _settle(self, acc_x: tuple[Accumulator, str]) -> None:
         acc, x = acc_x
         if acc.combine == "softmax" and self.schedule.split == 1:
-            self.e.line(f"{x}.sum += {x}.peak - {x}.peak;  // NaN where the maximum is infinite, as exp(x - max) says")
+            self.e.line(f"{x} = settled({x});")
 
     _names = 0
 
@@ -285,7 +285,7 @@ class RowKernel:
         self._join(accs)
         for acc, x in accs:
             if acc.combine == "softmax":
-                e.line(f"{x}.sum += {x}.peak - {x}.peak;")
+                e.line(f"{x} = settled({x});")
 
     # --- combining stores gathered over points ---
     def _gather_stores(self) -> None:

@@ -18,10 +18,11 @@ from codegen_cupy.nest import (
     vectorizable,
     walk,
 )
-from compiler.loop.ir import Kernel, Load, Loop, Store, Update
-from compiler.sym.expr import Symbol, lift
+from compiler.loop.ir import Init, Kernel, Load, Loop, Store, Update
+from compiler.sym.expr import Symbol
 
 WARP = 32
+SHARED_BYTES = 40 * 1024  # of static shared memory a block may use; 48 KB is the limit
 MULTIPROCESSORS = 132  # of the machine schedules are made for; only a hint for how far to split
 
 
@@ -193,6 +194,8 @@ def _column(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: i
     team = 1
     while team < 16 and team * 4 < length:
         team *= 2
+    while team > 1 and team * WARP * vector * _accumulator_bytes(nest) > SHARED_BYTES:
+        team //= 2
     split = 1
     if simple:
         groups = -(-points // (vector * WARP))
@@ -200,5 +203,5 @@ def _column(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: i
     return replace(base, kind="column", vector=vector, team=team, threads=WARP * team, split=split)
 
 
-def free_sizes(kernel: Kernel) -> set[str]:
-    return {s.name for b in kernel.params for e in (*b.shape, *b.stride) for s in lift(e).free_symbols}
+def _accumulator_bytes(nest: Nest) -> int:
+    return sum(8 * len(s.names) for s in nest.body if isinstance(s, Init))

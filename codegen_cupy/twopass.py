@@ -7,11 +7,12 @@ Read next: ``rows``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from codegen_cupy.nest import Nest, slice_for
 from compiler.loop.ir import Init, Let, Loop, Stmt, Update
-from tinytorch.dtypes import DType
+from tinytorch.dtypes import DType, bool_
 
 
 def two_pass(nest: Nest) -> Nest:
@@ -30,7 +31,7 @@ def two_pass(nest: Nest) -> Nest:
 def _inits(s: Init) -> list[Stmt]:
     first = s.names[0]
     if s.combine == "softmax":
-        return [Init((first,), "max", s.dtypes[:1]), Init((s.names[1],), "add", s.dtypes[1:2])]
+        return [Init((first,), "max", s.dtypes[:1]), Init((f"{s.names[1]}_all",), "add", s.dtypes[1:2])]
     return [Init((f"{first}_total",), "add", s.dtypes[:1]), Init((s.names[1],), "add", s.dtypes[1:2])]
 
 
@@ -39,6 +40,7 @@ def _split(loop: Loop, inits: dict[str, Init]) -> list[Stmt]:
     first: list[Stmt] = []
     between: list[Stmt] = []
     second: list[Stmt] = []
+    after: list[Stmt] = []
     wanted: set[str] = set()
     for s in loop.body:
         if not (isinstance(s, Update) and s.names[0] in inits):
@@ -51,6 +53,7 @@ def _split(loop: Loop, inits: dict[str, Init]) -> list[Stmt]:
         if s.combine == "softmax":
             first.append(Update((s.names[0],), "max", (value,)))
             second += _exp_sum(s, d)
+            after += _exp_sum_end(s, d)
         else:
             first.append(Update((f"{s.names[0]}_total",), "add", (value,)))
             between += _mean(s, d, loop)
@@ -58,7 +61,7 @@ def _split(loop: Loop, inits: dict[str, Init]) -> list[Stmt]:
     if not second:
         return [loop]
     again = slice_for(loop.body, wanted)
-    return [replace(loop, body=tuple(first)), *between, replace(loop, body=(*again, *second))]
+    return [replace(loop, body=tuple(first)), *between, replace(loop, body=(*again, *second)), *after]
 
 
 def _exp_sum(s: Update, d: DType) -> list[Stmt]:
@@ -66,7 +69,16 @@ def _exp_sum(s: Update, d: DType) -> list[Stmt]:
     return [
         Let(f"{peak}_gap", "sub", (s.values[0], peak), d),
         Let(f"{peak}_exp", "exp", (f"{peak}_gap",), d),
-        Update((total,), "add", (f"{peak}_exp",)),
+        Update((f"{total}_all",), "add", (f"{peak}_exp",)),
+    ]
+
+
+def _exp_sum_end(s: Update, d: DType) -> list[Stmt]:
+    """A row of nothing but -inf has the sum 0, not that of exp(-inf + inf)."""
+    peak, total = s.names
+    return [
+        Let(f"{peak}_none", "eq", (peak, -math.inf), bool_),
+        Let(total, "where", (f"{peak}_none", 0.0, f"{total}_all"), d),
     ]
 
 

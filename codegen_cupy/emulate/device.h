@@ -81,6 +81,7 @@ template <class T, class F> TT_PLAIN T tt_atomic(T* p, F update) {
     *p = update(was);
     return was;
 }
+template <class T> inline T peek(T* p) { return tt_atomic(p, [](T was) { return was; }); }
 template <class T> inline T atomicAdd(T* p, T x) {
     return tt_atomic(p, [x](T was) TT_PLAIN { if constexpr (std::is_integral_v<T>) return (T)((uint64_t)was + (uint64_t)x); else return was + x; });
 }

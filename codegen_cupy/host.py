@@ -1,0 +1,161 @@
+"""The host side of a plan for known sizes: which kernels, grids, buffers and library calls, all numbers filled in.
+
+Stage: codegen.  In: ``Plan``, sizes, alignment of the inputs.  Out: ``Recipe``, that ``emulated`` or ``launch`` runs.
+Read next: ``program`` (which recipe for which call), ``launch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from codegen_cupy.kernel_text import Source
+from codegen_cupy.nest import value_at
+from codegen_cupy.sources import sources
+from compiler.loop.ir import Alloc, ArrayView, Buffer, Extern, Free, Int, Plan, Run, Scalar
+from compiler.sym.expr import Expr
+from tinytorch.dtypes import DType
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A block to allocate: ``items`` elements; ``shape`` and ``stride`` in elements."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    fill: Scalar | None = None
+    reuse: str | None = None
+
+    @property
+    def items(self) -> int:
+        if 0 in self.shape:
+            return 0
+        return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
+
+
+@dataclass(frozen=True)
+class View:
+    """A strided look at a block, in elements."""
+
+    buffer: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch; ``buffers`` names memory in the order of the kernel's pointers."""
+
+    source: Source
+    grid: tuple[int, int]
+    buffers: tuple[str, ...]
+    sizes: tuple[int, ...]
+    scratch_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A library call: an op row's own kernel."""
+
+    fn: str
+    args: tuple[View | Scalar, ...]
+    outs: tuple[View, ...]
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Release:
+    buffer: str
+
+
+Step = Memory | Launch | Call | Release
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything a call does, in order.  ``outputs`` may hold plain numbers (a size that the program returns)."""
+
+    inputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[Any, ...]
+
+    @property
+    def launches(self) -> list[Launch]:
+        return [s for s in self.steps if isinstance(s, Launch)]
+
+
+def prepare(plan: Plan, sizes: Mapping[str, int], *, aligned: bool, strict: bool, pick: Any = None) -> Recipe:
+    """Fill in the numbers of a plan."""
+    home = _homes(plan)
+    made: dict[tuple[int, bool], tuple[Source, ...]] = {}
+    steps: list[Step] = []
+    for step in plan.steps:
+        if isinstance(step, Alloc):
+            steps.append(_memory(step, sizes))
+        elif isinstance(step, Free):
+            steps.append(Release(step.buffer))
+        elif isinstance(step, Extern):
+            args = tuple(_view(a, sizes) if isinstance(a, ArrayView) else _number(a, sizes) for a in step.args)
+            outs = tuple(_view(o, sizes) for o in step.outs)
+            steps.append(Call(step.fn, args, outs, {k: _number(v, sizes) for k, v in step.params.items()}))
+        else:
+            assert isinstance(step, Run)
+            restrict = len({home[a] for a in step.args}) == len(step.args)
+            key = (step.kernel, restrict)
+            if key not in made:
+                extra = {"pick": pick} if pick else {}
+                made[key] = sources(
+                    plan.kernels[step.kernel], sizes, aligned=aligned, restrict=restrict, strict=strict, **extra
+                )
+            steps += [_launch(s, plan, step, sizes) for s in made[key]]
+    outputs = tuple(_view(o, sizes) if isinstance(o, ArrayView) else _number(o, sizes) for o in plan.outputs)
+    return Recipe(tuple(b.name for b in plan.inputs), tuple(steps), outputs)
+
+
+def _homes(plan: Plan) -> dict[str, str]:
+    """The buffer whose memory each buffer uses."""
+    home = {b.name: b.name for b in plan.inputs}
+    for s in plan.steps:
+        if isinstance(s, Alloc):
+            home[s.buffer.name] = home[s.reuse] if s.reuse else s.buffer.name
+    return home
+
+
+def _launch(source: Source, plan: Plan, run: Run, sizes: Mapping[str, int]) -> Launch:
+    params: tuple[Buffer, ...] = plan.kernels[run.kernel].params
+    given = {p.name: a for p, a in zip(params, run.args, strict=True)}
+    work = min(_int(source.work, sizes), source.max_blocks)
+    return Launch(
+        source, (work, source.split), tuple(given[b] for b in source.buffers), tuple(sizes[s] for s in source.sizes),
+        tuple(_int(s.items, sizes) * s.itemsize for s in source.scratch),
+    )  # fmt: skip
+
+
+def _memory(step: Alloc, sizes: Mapping[str, int]) -> Memory:
+    b = step.buffer
+    return Memory(b.name, b.dtype, _ints(b.shape, sizes), _ints(b.stride, sizes), step.fill, step.reuse)
+
+
+def _view(v: ArrayView, sizes: Mapping[str, int]) -> View:
+    return View(v.buffer, _ints(v.shape, sizes), _ints(v.stride, sizes), _int(v.offset, sizes))
+
+
+def _ints(xs: tuple[Int, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(_int(x, sizes) for x in xs)
+
+
+def _int(x: Int, sizes: Mapping[str, int]) -> int:
+    return int(value_at(x, sizes))
+
+
+def _number(v: Any, sizes: Mapping[str, int]) -> Any:
+    """A parameter with its symbolic integers replaced by numbers."""
+    if isinstance(v, Expr):
+        return v.evaluate(sizes)
+    if isinstance(v, (tuple, list)):
+        return type(v)(_number(x, sizes) for x in v)
+    return v

@@ -1,0 +1,67 @@
+"""What a built plan is: a callable that keeps one recipe per sizes and alignment.
+
+Stage: codegen.  In: ``Plan``, ``Config``.  Out: ``Program``, called with (list of arrays, sizes).
+Read next: ``host`` (recipes), ``launch`` (on a GPU), ``emulated`` (without one).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from codegen_cupy import emulated, launch
+from codegen_cupy.host import Recipe, prepare
+from compiler.loop.ir import Plan
+from tinytorch.device import emulated as emulating
+
+ALIGNMENT = 16
+
+
+class Program:
+    """A plan ready to run.  Calling it may compile: new sizes, or inputs that are not 16-byte aligned."""
+
+    boxed_raw = True
+
+    def __init__(self, plan: Plan, config: Any = None) -> None:
+        self.plan = plan
+        self.strict = getattr(config, "numerics", "fast") == "strict"
+        self.emulate = emulating() or bool(getattr(config, "cuda_emulate", False))
+        self._runs: dict[tuple[tuple[int, ...], bool], Callable[[Sequence[Any]], list[Any]]] = {}
+        self._lock = threading.Lock()
+        if not plan.sizes:
+            self._run_for((), True)
+
+    def __call__(self, arrays: Sequence[Any], sizes: Sequence[int] = ()) -> list[Any]:
+        key = (tuple(sizes), self._aligned(arrays))
+        run = self._runs.get(key)
+        if run is None:
+            run = self._run_for(*key)
+        return run(arrays)
+
+    def recipe(self, sizes: Sequence[int] = (), *, aligned: bool = True) -> Recipe:
+        """What a call with these sizes does; its launches hold the kernels' texts."""
+        named = dict(zip(self.plan.sizes, sizes, strict=True))
+        return prepare(self.plan, named, aligned=aligned, strict=self.strict)
+
+    def _run_for(self, sizes: tuple[int, ...], aligned: bool) -> Callable[[Sequence[Any]], list[Any]]:
+        with self._lock:
+            run = self._runs.get((sizes, aligned))
+            if run is None:
+                recipe = self.recipe(sizes, aligned=aligned)
+                run = emulated.prepared(recipe) if self.emulate else launch.prepared(recipe)
+                self._runs[sizes, aligned] = run
+            return run
+
+    def _aligned(self, arrays: Sequence[Any]) -> bool:
+        if self.emulate:
+            return all(a.ctypes.data % ALIGNMENT == 0 for a in arrays)
+        for a in arrays:
+            if a.data.ptr % ALIGNMENT:
+                return False
+        return True
+
+
+def build(plan: Plan, config: Any = None) -> Program:
+    """The callable of a plan."""
+    return Program(plan, config)
