@@ -71,8 +71,9 @@ class GraphModule:
             sys.stdout.write(text)
         return text
 
-    def show(self) -> show.Picture:
-        return show.show(self.graph)
+    def show(self, **options: Any) -> show.Picture:
+        """The graph as a picture (``ir.show``)."""
+        return show.show(self.graph, **options)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return show.show(self.graph)._repr_mimebundle_(**kwargs)

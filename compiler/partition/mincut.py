@@ -153,5 +153,5 @@ def _loose_sizes(backward: Graph, joint: Joint) -> dict[str, object]:
 
 def _sizes_of(p: Node) -> dict[str, object]:
     val = p.meta.get("val")
-    sizes = val._data.shape if is_tensor(val) else (val,)
+    sizes = val._data.shape if val is not None and is_tensor(val) else (val,)
     return {str(s): s for s in sizes if list(symbols_in(s))}

@@ -78,7 +78,7 @@ def make_report(joint: Joint, cut: Cut, budget: float) -> Report:
 def _entry(n: Node) -> Entry:
     where = meta.frame(n)
     line = meta.frame_comment(where)[2:] if where else ""
-    op = getattr(n.target, "name", None) or getattr(n.target, "__name__", str(n.target))
+    op = str(getattr(n.target, "name", None) or getattr(n.target, "__name__", n.target))
     val = n.meta.get("val")
     return Entry(n.name, meta.describe(val), meta.nbytes(val), op, line)
 
