@@ -6,6 +6,8 @@ Captured graphs show one as a single node; ahead-of-time tracing opens it.  Read
 
 from __future__ import annotations
 
+from inspect import isfunction
+
 from tinytorch.nn.functional.activations import (
     celu,
     elu,
@@ -41,6 +43,16 @@ from tinytorch.nn.functional.activations import (
     threshold,
 )
 from tinytorch.nn.functional.attention import multi_head_attention_forward, scaled_dot_product_attention
+from tinytorch.nn.functional.conv import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    fold,
+    unfold,
+)
 from tinytorch.nn.functional.drop import (
     alpha_dropout,
     dropout,
@@ -83,8 +95,28 @@ from tinytorch.nn.functional.norms import (
     rms_norm,
 )
 from tinytorch.nn.functional.pads import pad
+from tinytorch.nn.functional.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    lp_pool1d,
+    lp_pool2d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
+)
+from tinytorch.nn.functional.resize import channel_shuffle, interpolate, pixel_shuffle, pixel_unshuffle
 
 # The public name of a function is the one users call it by, in printed graphs too.
-__all__ = sorted(name for name, fn in globals().items() if callable(fn) and not name.startswith("__"))
+__all__ = sorted(name for name, fn in globals().items() if isfunction(fn))
 for _name in __all__:
     globals()[_name].__module__ = __name__

@@ -11,6 +11,7 @@ from typing import Any
 
 from tinytorch import dtypes, ops, rng
 from tinytorch.dtypes import DType
+from tinytorch.ops import composite
 from tinytorch.tensor import Tensor
 
 
@@ -190,11 +191,13 @@ def _softmax_dim(dim: int | None, ndim: int) -> int:
 
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
-    return input.softmax(_softmax_dim(dim, input.dim()), dtype=dtype)
+    """exp(x) / sum(exp(x)) along ``dim``; with ``dtype`` the input is cast first."""
+    return composite.softmax(input, _softmax_dim(dim, input.dim()), dtype)  # type: ignore[no-any-return]
 
 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
-    return input.log_softmax(_softmax_dim(dim, input.dim()), dtype=dtype)
+    """log(softmax(x)), without taking the logarithm of small numbers."""
+    return composite.log_softmax(input, _softmax_dim(dim, input.dim()), dtype)  # type: ignore[no-any-return]
 
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:

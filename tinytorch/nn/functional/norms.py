@@ -12,17 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch import dtypes, ops, tape
+from tinytorch import ops, tape
+from tinytorch.nn.functional.pads import pad
+from tinytorch.nn.functional.widths import narrow, wide
 from tinytorch.tensor import Tensor
-
-
-def _wide(x: Tensor) -> Tensor:
-    """Half types as float32, others as they are."""
-    return ops.cast(x, dtype=dtypes.float32) if x.dtype.itemsize == 2 else x
-
-
-def _narrow(x: Tensor, like: Tensor) -> Tensor:
-    return x if x.dtype is like.dtype else ops.cast(x, dtype=like.dtype)
 
 
 def mean_and_variance(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
@@ -44,14 +37,14 @@ def layer_norm(
 ) -> Tensor:
     """Over the last dimensions, whose sizes are ``normalized_shape`` (Ba, Kiros and Hinton, 2016)."""
     dims = _last_dims(input, normalized_shape)
-    x = _wide(input)
+    x = wide(input)
     centred, _, var = mean_and_variance(x, dims)
     out = centred * ops.rsqrt(var + eps)
     if weight is not None:
-        out = out * _wide(weight)
+        out = out * wide(weight)
     if bias is not None:
-        out = out + _wide(bias)
-    return _narrow(out, input)
+        out = out + wide(bias)
+    return narrow(out, input)
 
 
 def rms_norm(
@@ -59,15 +52,15 @@ def rms_norm(
 ) -> Tensor:
     """Divide by the root of the mean square of the last dimensions (Zhang and Sennrich, 2019)."""
     dims = _last_dims(input, normalized_shape)
-    x = _wide(input)
+    x = wide(input)
     small = float(np.finfo(x.dtype.np).eps) if eps is None else eps
     count: Any = 1
     for s in normalized_shape:
         count = count * s
     out = x * ops.rsqrt(ops.sum(x * x, dim=dims, keepdim=True) / count + small)
     if weight is not None:
-        out = out * _wide(weight)
-    return _narrow(out, input)
+        out = out * wide(weight)
+    return narrow(out, input)
 
 
 def _last_dims(input: Tensor, normalized_shape: Sequence[Any]) -> tuple[int, ...]:
@@ -91,19 +84,19 @@ def group_norm(
             f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
             f"{list(input.shape)} and num_groups={num_groups}"
         )
-    x = _wide(input).reshape(n, num_groups, -1)
+    x = wide(input).reshape(n, num_groups, -1)
     centred, _, var = mean_and_variance(x, (2,))
     out = (centred * ops.rsqrt(var + eps)).reshape(n, channels, *rest)
-    return _narrow(_scale_channels(out, weight, bias), input)
+    return narrow(_scale_channels(out, weight, bias), input)
 
 
 def _scale_channels(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Scale and shift along dimension 1."""
     shape = (-1, *(1,) * (x.dim() - 2))
     if weight is not None:
-        x = x * _wide(weight).reshape(shape)
+        x = x * wide(weight).reshape(shape)
     if bias is not None:
-        x = x + _wide(bias).reshape(shape)
+        x = x + wide(bias).reshape(shape)
     return x
 
 
@@ -119,7 +112,7 @@ def batch_norm(
 ) -> Tensor:
     """Over all but dimension 1 in training, moving the running statistics; with those in evaluation
     (Ioffe and Szegedy, 2015)."""
-    x = _wide(input)
+    x = wide(input)
     dims = (0, *range(2, input.dim()))
     if training:
         count = _numel_over(input, dims)
@@ -131,8 +124,8 @@ def batch_norm(
     else:
         assert running_mean is not None and running_var is not None, "evaluation needs running statistics"
         shape = (-1, *(1,) * (input.dim() - 2))
-        centred, var = x - _wide(running_mean).reshape(shape), _wide(running_var).reshape(shape)
-    return _narrow(_scale_channels(centred * ops.rsqrt(var + eps), weight, bias), input)
+        centred, var = x - wide(running_mean).reshape(shape), wide(running_var).reshape(shape)
+    return narrow(_scale_channels(centred * ops.rsqrt(var + eps), weight, bias), input)
 
 
 def _numel_over(x: Tensor, dims: Sequence[int]) -> Any:
@@ -162,7 +155,7 @@ def instance_norm(
     """Over each channel of each sample; running statistics are means over the batch (Ulyanov et al., 2016)."""
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    x = _wide(input)
+    x = wide(input)
     dims = tuple(range(2, input.dim()))
     count = _numel_over(input, dims)
     if isinstance(count, int) and count <= 1:
@@ -172,13 +165,11 @@ def instance_norm(
         _move(running_mean, ops.sum(mean, dim=(0,), keepdim=False) / input.shape[0], momentum, 1)
     if running_var is not None:
         _move(running_var, ops.sum(var, dim=(0,), keepdim=False) / input.shape[0], momentum, count / (count - 1))
-    return _narrow(_scale_channels(centred * ops.rsqrt(var + eps), weight, bias), input)
+    return narrow(_scale_channels(centred * ops.rsqrt(var + eps), weight, bias), input)
 
 
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """Divide by a power of the mean square of ``size`` neighbouring channels (Krizhevsky et al., 2012)."""
-    from tinytorch.nn.functional.pads import pad
-
     padded = pad(input * input, (0, 0) * (input.dim() - 2) + (size // 2, (size - 1) // 2))
     channels = input.shape[1]
     total = padded.narrow(1, 0, channels)
