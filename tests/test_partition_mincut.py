@@ -14,7 +14,8 @@ from compiler.ir import Graph, GraphModule, Interpreter, verify
 from compiler.partition import cost, min_cut, pareto, plot_pareto
 from compiler.partition.budget import choose, knapsack
 from compiler.partition.cost import Joint
-from compiler.partition.mincut import find_cut
+from compiler.partition.flow import INF
+from compiler.partition.mincut import EXACT, WEIGHT, Prices, find_cut
 from compiler.sym.env import ShapeEnv
 from tinytorch import ops
 
@@ -214,32 +215,44 @@ def test_forward_and_backward_compute_what_the_joint_graph_does(program, budget)
 
 @settings(deadline=None, max_examples=60)
 @given(programs(limit=5))
-def test_saved_bytes_are_the_optimum_that_brute_force_finds(program):
+def test_the_cut_is_the_optimum_that_brute_force_finds(program):
+    """Least bytes where memory is all that counts; else the least price."""
     gm, n = program
     joint = Joint.of(gm.graph, n)
-    assert find_cut(joint).bytes == brute_force(joint, frugal=False)
-    assert find_cut(joint, frugal=True).bytes == brute_force(joint, frugal=True)
+    assert find_cut(joint, exact=True).bytes == brute_force(joint, Prices(joint, frozenset(), EXACT, False)) // EXACT
+    assert find_cut(joint, frugal=True).bytes == brute_force(joint, Prices(joint, frozenset(), EXACT, True)) // EXACT
+    prices = Prices(joint, frozenset(), WEIGHT, False)
+    cut = find_cut(joint)
+    assert price(prices, cut.saved, needed(joint, cut.saved)) == brute_force(joint, prices)
 
 
-def brute_force(joint, frugal):
-    """The least bytes over all subsets of values that could be saved and suffice for backward."""
+def brute_force(joint, prices):
+    """The least price over all subsets of values that could be saved."""
     nodes = [m for m in joint.graph.nodes if m in joint.forward | joint.between]
     candidates = [m for m in nodes if cost.can_save(m) and not cost.is_given(m)]
-    best = None
+    given_ = [m for m in nodes if cost.is_given(m)]
+    best = INF
     for chosen in chain.from_iterable(combinations(candidates, k) for k in range(len(candidates) + 1)):
-        total = cost.total_bytes(chosen)
-        if (best is None or total < best) and suffices(joint, nodes, set(chosen), frugal):
-            best = total
+        again = needed(joint, {*chosen, *given_})
+        inputs = {i for m in again for i in m.all_input_nodes if cost.is_given(i)}
+        inputs |= {m for m in joint.demanded() if cost.is_given(m)}
+        best = min(best, price(prices, {*chosen, *inputs}, again))
     return best
 
 
-def suffices(joint, nodes, chosen, frugal):
-    there = {m for m in nodes if cost.is_given(m)} | chosen
-    for m in nodes:
-        banned = m in joint.forward and cost.is_expensive(m) and not frugal
-        if m not in there and not banned and all(i in there for i in m.all_input_nodes):
-            there.add(m)
-    return joint.demanded() <= there
+def needed(joint, saved):
+    """What backward computes again if just ``saved`` is there."""
+    again, stack = set(), [m for m in joint.demanded() if m not in saved]
+    while stack:
+        m = stack.pop()
+        if m not in again:
+            again.add(m)
+            stack += [i for i in m.all_input_nodes if i not in saved]
+    return again
+
+
+def price(prices, saved, again):
+    return min(INF, sum(map(prices.saved, saved)) + sum(map(prices.again, again)))
 
 
 @settings(deadline=None, max_examples=30)

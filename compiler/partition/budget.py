@@ -56,6 +56,8 @@ def min_cut(
 def choose(joint: Joint, budget: float) -> Cut:
     """The cut for a budget."""
     full = find_cut(joint)
+    if full.bytes > cost.total_bytes(cost.eager_saves(joint)):  # traffic saved is not worth more memory than eager
+        full = find_cut(joint, exact=True)
     if budget == 1 or not full.bytes:
         return full
     items = [n for n in joint.graph.nodes if n in full.saved and cost.saved_bytes(n)]

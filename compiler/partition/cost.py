@@ -173,6 +173,19 @@ def is_fusible(n: Node) -> bool:
 
 
 def stays_in_registers(joint: Joint, n: Node) -> bool:
-    """Whether the forward would not write ``n`` to memory unless it is saved: all its forward users fuse with it."""
+    """Whether the forward would not write ``n`` to memory unless it is saved: all its users there fuse with it."""
     users = [u for u in n.users if u in joint.forward]
-    return is_fusible(n) and bool(users) and all(is_fusible(u) for u in users) and n not in joint.forward_outputs
+    return is_fusible(n) and all(is_fusible(u) for u in users) and n not in joint.forward_outputs
+
+
+def again_bytes(joint: Joint, n: Node) -> int:
+    """What computing ``n`` again in backward costs, as bytes of traffic: a little arithmetic if it fuses with all its
+    users, also a write if not; the whole of its time if it is expensive, and more than its bytes if random."""
+    if n.op != "call_function" or is_view(n) or is_item(n):
+        return 0
+    if is_expensive(n):
+        return int(runtime(n) * BYTES_PER_NS)
+    out = meta.nbytes(n.meta.get("val"))
+    work = out if isinstance(n.target, Op) and n.target.kind == "random" else out // 16
+    written = not is_fusible(n) or any(not is_fusible(u) for u in n.users if u not in joint.forward)
+    return work + (out if written else 0)

@@ -12,7 +12,8 @@ Every tangent-free node v is split into ``v in -> v out``:
     v out ──▶ sink     infinite, if backward reads v
 
 What the cut leaves on the sink's side is present in backward: saved if only ``v out`` is there, computed again if both
-are.  Prices are bytes first; ties go to what costs less traffic, then less time.
+are.  Prices are bytes: one byte of memory until backward is worth ``WEIGHT`` bytes of traffic (``cost``), or, where
+memory is all that counts (``exact``), more than any traffic.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from compiler.ir.graph import Graph, Node, map_nodes, nodes_in
-from compiler.ir.meta import is_tensor, size_sources, symbols_in
+from compiler.ir.meta import is_tensor, nbytes, size_sources, symbols_in
 from compiler.ir.module import GraphModule
 from compiler.partition import cost
 from compiler.partition.cost import Joint
 from compiler.partition.flow import INF, Network
 
-BYTE = 1 << 60  # one byte outweighs all estimates of time together
+WEIGHT = 8
+EXACT = 1 << 60  # one byte of memory outweighs all traffic together
 
 
 @dataclass(frozen=True)
@@ -42,21 +44,26 @@ class Cut:
         return cost.total_bytes(self.saved)
 
 
-def find_cut(joint: Joint, keep: Iterable[Node] = (), *, frugal: bool = False) -> Cut:
-    """The cheapest set to save.  ``keep`` is never computed again; ``frugal`` lifts the ban on expensive nodes."""
-    kept = set(keep)
+def find_cut(joint: Joint, keep: Iterable[Node] = (), *, exact: bool = False, frugal: bool = False) -> Cut:
+    """The cheapest set to save.
+
+    ``keep`` is never computed again; ``exact`` minimises bytes alone; ``frugal`` does, and lifts the ban on expensive
+    nodes.
+    """
+    prices = Prices(joint, frozenset(keep), EXACT if exact or frugal else WEIGHT, frugal)
+    free = joint.forward | joint.between
     net = Network()
     net.node("source")
     net.node("sink")
     for n in joint.graph.nodes:
-        if n in joint.backward or n not in joint.forward | joint.between:
+        if n not in free:
             continue
-        again = _price_again(joint, n, kept, frugal)
+        again = prices.again(n)
         if again:
             net.edge("source", (n, "in"), again)
-        net.edge((n, "in"), (n, "out"), _price_saved(joint, n) if cost.can_save(n) else INF)
+        net.edge((n, "in"), (n, "out"), prices.saved(n))
         for user in n.users:
-            if user in joint.forward or user in joint.between:
+            if user in free:
                 net.edge((n, "out"), (user, "in"), INF)
     for n in joint.demanded():
         net.edge((n, "out"), "sink", INF)
@@ -68,20 +75,31 @@ def find_cut(joint: Joint, keep: Iterable[Node] = (), *, frugal: bool = False) -
     return Cut(saved, frozenset(n for n in present if n not in saved and n in joint.forward and not cost.is_given(n)))
 
 
-def _price_again(joint: Joint, n: Node, kept: set[Node], frugal: bool) -> int:
-    if n.op == "get_attr" or (n in joint.between and n not in kept):
-        return 0  # a constant is there already; backward computes it for the first time, not again
-    if n.op == "placeholder" or n in kept or n.meta.get("recompute") == "never":
-        return INF
-    if cost.is_expensive(n) and not frugal:
-        return INF
-    return max(1, int(cost.runtime(n)))
+@dataclass(frozen=True)
+class Prices:
+    """What the two fates of a value cost."""
 
+    joint: Joint
+    keep: frozenset[Node]
+    weight: int
+    frugal: bool
 
-def _price_saved(joint: Joint, n: Node) -> int:
-    written = n in joint.forward and not cost.stays_in_registers(joint, n)
-    extra = 0 if written or cost.is_given(n) else cost.moved_bytes(n)  # saving makes the forward write it
-    return cost.saved_bytes(n) * BYTE + extra + 1
+    def saved(self, n: Node) -> int:
+        if not cost.can_save(n):
+            return INF
+        written = 0 if cost.is_given(n) or not cost.stays_in_registers(self.joint, n) else nbytes(n.meta.get("val"))
+        return cost.saved_bytes(n) * self.weight + written + 1
+
+    def again(self, n: Node) -> int:
+        """Zero for constants, which are there already, and for what only backward wants: that is computed for the
+        first time then."""
+        if n.op == "get_attr" or (n in self.joint.between and n not in self.keep):
+            return 0
+        if n.op == "placeholder" or n in self.keep or n.meta.get("recompute") == "never":
+            return INF
+        if cost.is_expensive(n) and not self.frugal:
+            return INF
+        return cost.again_bytes(self.joint, n) + 1
 
 
 # --- building the two graphs ------------------------------------------------------------------------------------------
