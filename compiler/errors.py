@@ -36,7 +36,7 @@ class CompileError(RuntimeError):
         return "\n".join([self.message, *_from_user_code(self.stack)])
 
 
-class Unsupported(CompileError):
+class Unsupported(CompileError):  # noqa: N818 - the name people catch
     """A construct that capture breaks the graph at; an error under ``fullgraph=True``.
 
     ``id`` names the entry of the graph-break registry, ``reason`` says what was seen, ``hint`` what to do.
@@ -55,7 +55,7 @@ class GuardError(CompileError):
     """A guard could not be built, is contradictory, or failed where failing is not allowed."""
 
 
-class RecompileLimit(CompileError):
+class RecompileLimit(CompileError):  # noqa: N818 - says what happened
     """One code object was compiled ``config.recompile_limit`` times and ``fullgraph=True`` forbids running eager."""
 
 

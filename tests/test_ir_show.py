@@ -2,6 +2,7 @@
 
 import base64
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,7 +37,7 @@ def test_rows_go_down_and_boxes_keep_their_distance(dag):
                 assert abs(got.at[b][0] - x) >= (widths[a] + widths[b]) / 2 + GAP_X - 1e-6
     for (a, b), path in got.paths.items():
         assert path[0] == got.at[a] and path[-1] == got.at[b]
-        assert all(p[1] < q[1] for p, q in zip(path, path[1:], strict=False))
+        assert all(p[1] < q[1] for p, q in pairwise(path))
 
 
 def test_a_node_without_operands_stands_right_above_its_user():

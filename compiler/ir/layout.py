@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 Name: TypeAlias = Hashable
@@ -41,7 +42,7 @@ def layout(names: Sequence[Name], edges: Sequence[Edge], widths: Mapping[Name, f
     up: dict[Name, list[Name]] = {n: [] for row in rows for n in row}
     down: dict[Name, list[Name]] = {n: [] for row in rows for n in row}
     for chain in chains.values():
-        for a, b in zip(chain, chain[1:], strict=False):
+        for a, b in pairwise(chain):
             down[a].append(b)
             up[b].append(a)
     rows = order(rows, up, down)
@@ -109,7 +110,7 @@ def _median(values: list[float], otherwise: float) -> float:
 def crossings(rows: list[list[Name]], down: dict[Name, list[Name]]) -> int:
     """Pairs of edges that cross, counted as inversions with a Fenwick tree."""
     total = 0
-    for row, below in zip(rows, rows[1:], strict=False):
+    for row, below in pairwise(rows):
         position = {n: p for p, n in enumerate(below)}
         tree = [0] * (len(below) + 1)
         seen = 0

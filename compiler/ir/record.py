@@ -207,7 +207,7 @@ def parse(text: str, objects: dict[str, Any] | None = None) -> Graph:
 class _Assignments(ast.NodeTransformer):
     """``name = value`` to ``name = __named("name", value)``; ``s0 = x.shape[0]`` to ``s0 = __size("s0")``."""
 
-    def visit_Assign(self, node: ast.Assign) -> ast.Assign:  # noqa: N802 - named by ast
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
         target = node.targets[0]
         if isinstance(target, ast.Name):
             name = ast.Constant(target.id)
@@ -216,7 +216,7 @@ class _Assignments(ast.NodeTransformer):
             node.value = ast.Call(ast.Name("__size" if size else "__named", ast.Load()), args, [])
         return node
 
-    def visit_Delete(self, node: ast.Delete) -> ast.Pass:  # noqa: N802 - named by ast
+    def visit_Delete(self, node: ast.Delete) -> ast.Pass:
         return ast.Pass()
 
 

@@ -19,7 +19,8 @@ from typing import Any, Literal, SupportsIndex, TypeAlias
 
 from compiler.errors import GuardError, Unsupported
 from compiler.sym.expr import Const, Expr, Int, Mod, Symbol, as_int, coefficient, expr_of, lift
-from compiler.sym.ranges import Interval, bounds, nonnegative, numbers as ends, nonzero
+from compiler.sym.ranges import Interval, bounds, nonnegative, nonzero
+from compiler.sym.ranges import numbers as ends
 from compiler.sym.simplify import simplify
 
 Sense: TypeAlias = Literal["==", "!=", "<="]
