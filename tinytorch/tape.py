@@ -16,6 +16,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinytorch import dtypes
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 Vjp: TypeAlias = Callable[[Any], Any]
 
 
+_TENSOR: Any = None  # ``Tensor``: its module, which imports this one, puts it here
+
+
 class _Mode(threading.local):
+    interpreter: Any = None  # who computes (``dispatch``)
     grad = True
     inference = False
     anomaly = False
@@ -48,7 +53,7 @@ class Node:
         self.op = op
         self.fns: Sequence[Vjp | None] | None = fns
         self.edges = edges
-        self.metas = metas  # (shape, dtype) of each differentiable input
+        self.metas = metas  # (shape, NumPy dtype) of each differentiable input
         self.outputs = 1
         self.out_metas: Any = ()
         self.number = next(_numbers)
@@ -82,13 +87,18 @@ class Node:
 # --- recording --------------------------------------------------------------------------------------------------------
 def record(op: Op, args: tuple[Any, ...], params: dict[str, Any], out: Any) -> None:
     """Put a node behind ``out`` (a tensor or a tuple), if it is differentiable."""
-    outs = out if isinstance(out, tuple) else (out,)
-    live = [o for o in outs if o._is_differentiable()]
-    if op.vjp is None or not live:
+    vjp = op.vjp
+    if vjp is None:
         return
-    with grad_mode(False):
-        alias = tuple(o._alias() for o in outs)
-        fns = list(op.vjp(alias if isinstance(out, tuple) else alias[0], *args, **params))
+    outs = out if isinstance(out, tuple) else (out,)
+    if not any(o._data.dtype.kind in "fcV" for o in outs):
+        return
+    alias = tuple([o._alias() for o in outs]) if op.rule_reads_out else ()
+    before, mode.grad = mode.grad, False
+    try:
+        fns = list(vjp((alias if isinstance(out, tuple) else alias[0]) if alias else None, *args, **params))
+    finally:
+        mode.grad = before
     attach(op, fns, args, outs, alias)
 
 
@@ -96,52 +106,70 @@ def attach(op: Op, fns: list[Vjp | None], args: Sequence[Any], outs: Sequence[Te
     """Make the node with these vjp functions and hang it behind ``outs``."""
     edges: list[Any] = []
     metas: list[Any] = []
+    saved: list[tuple[Tensor, int]] = []
+    have = len(fns)
     for i, a in enumerate(args):
-        if getattr(a, "requires_grad", False) and i < len(fns) and fns[i] is not None:
-            edges.append(a._edge())
-            metas.append((a.shape, a.dtype))
+        fn = fns[i] if i < have else None
+        if fn is not None and wants_grad(a):
+            node = a._node
+            edges.append(a if node is None else (node, a._number))
+            data = a._data
+            metas.append((data.shape, data.dtype))
+            _closed_over(fn, saved)
         else:
             edges.append(None)
             metas.append(None)
-            if i < len(fns):
+            if i < have:
                 fns[i] = None  # drop the closure: what only it saved is not kept
     node = Node(op, fns, edges, metas)
-    node.outputs = len(outs)
-    node.out_metas = tuple((o.shape, o.dtype, o.device) for o in outs)
-    kept = {id(t) for t in alias}
-    for t in _closed_over(fns):
-        node.saved.append((t, t._version))
-        if id(t) in kept:
-            node.out_alias = alias
+    node.saved = saved
+    if alias and any(t is k for t, _ in saved for k in alias):
+        node.out_alias = alias
+    if len(outs) > 1:
+        node.outputs = len(outs)
+        node.out_metas = tuple((o.shape, o.dtype, o.device) for o in outs)
     if mode.anomaly:
         node.stack = _forward_stack()
     for i, o in enumerate(outs):
-        if o._is_differentiable():
+        if o._data.dtype.kind in "fcV":
             o._set_history(node, i)
     return node
 
 
-def _closed_over(fns: Sequence[Vjp | None]) -> Iterator[Tensor]:
-    """The tensors that vjp functions hold in their cells."""
-    from tinytorch.tensor import Tensor
+def wants_grad(a: Any) -> bool:
+    """``a.requires_grad``, with a view's history brought up to date."""
+    if not isinstance(a, _TENSOR):
+        return False
+    if a._base is not None:
+        a._sync_view()
+    return a._requires_grad
 
-    seen: set[int] = set()
-    for fn in fns:
-        for cell in getattr(fn, "__closure__", None) or ():
-            try:
-                content = cell.cell_contents
-            except ValueError:  # an empty cell: the rule took another branch
-                continue
-            for t in content if isinstance(content, tuple | list) else (content,):
-                if isinstance(t, Tensor) and id(t) not in seen:
-                    seen.add(id(t))
-                    yield t
+
+def _closed_over(fn: Any, found: list[tuple[Tensor, int]]) -> None:
+    """Add the tensors that a vjp function holds in its cells, also through functions it calls, with their versions."""
+    for cell in getattr(fn, "__closure__", None) or ():
+        try:
+            content = cell.cell_contents
+        except ValueError:  # an empty cell: the rule took another branch
+            continue
+        if isinstance(content, _TENSOR):
+            found.append((content, content._version))
+        elif isinstance(content, tuple | list):
+            found.extend((t, t._version) for t in content if isinstance(t, _TENSOR))
+        elif isinstance(content, FunctionType) and content is not fn:
+            _closed_over(content, found)
 
 
 def _forward_stack() -> str:
     import traceback
 
     return "".join(traceback.format_stack()[:-4])
+
+
+def mark_inference(out: Any) -> None:
+    """What inference mode made can never be recorded."""
+    for t in out if isinstance(out, tuple) else (out,):
+        t._inference = True
 
 
 def check_write(dst: Tensor) -> None:
@@ -402,14 +430,18 @@ def _hooked(hook: Callable[[Tensor], Tensor | None], g: Tensor) -> Tensor:
 
 
 def fit(g: Any, shape: Any, dtype: Any) -> Any:
-    """Sum a cotangent over what was broadcast, and cast it to the type of its input."""
+    """Sum a cotangent over what was broadcast, and cast it to the (NumPy) type of its input."""
     if g is None:
         return None
-    if g.dtype is not dtype:
-        if g.dtype.is_complex and not dtype.is_complex:
+    data = g._data
+    if data.dtype is dtype and data.shape == shape:
+        return g
+    if data.dtype != dtype:
+        to = dtypes.from_numpy(dtype)
+        if g.dtype.is_complex and not to.is_complex:
             g = TABLE["real"](g)
-        if g.dtype is not dtype:
-            g = TABLE["cast"](g, dtype=dtype)
+        if g.dtype is not to:
+            g = TABLE["cast"](g, dtype=to)
     if tuple(g.shape) == tuple(shape):
         return g
     extra = len(g.shape) - len(shape)

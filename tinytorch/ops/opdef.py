@@ -8,10 +8,14 @@ An op takes its tensors by position and everything else by keyword: ``ops.sum(x,
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from tinytorch import dtypes
 from tinytorch.dtypes import DType
@@ -71,13 +75,25 @@ class Op:
     outputs: int = 1
     data_dependent: bool = False
     doc: str = ""
+    quick: Any = field(default=None, init=False)  # the NumPy ufunc itself, for ``eager.quick``
 
     def __post_init__(self) -> None:
         if self.infer is None and self.kind == "pointwise":
             object.__setattr__(self, "infer", lambda *metas, **params: pointwise_infer(self, metas, params))
+        if self.kind == "pointwise" and self.ufunc is not None and self.kernel is None:
+            object.__setattr__(self, "quick", getattr(np, self.ufunc))
         if self.name in TABLE:
             raise ValueError(f"operator {self.name!r} has a row already")
         TABLE[self.name] = self
+
+    @cached_property
+    def rule_reads_out(self) -> bool:
+        """Whether the vjp rule looks at the output at all; if not, none is handed to it."""
+        code = getattr(self.vjp, "__code__", None)
+        if code is None:
+            return True
+        first = code.co_varnames[0]
+        return any(i.argval == first for i in dis.get_instructions(code) if i.opname not in ("MAKE_CELL", "COPY_FREE_VARS"))
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         return CALL(self, args, params)
@@ -172,5 +188,83 @@ def compute_types(op: Op, operands: Sequence[Any]) -> tuple[DType, DType]:
 
 
 def pointwise_infer(op: Op, metas: Sequence[Any], params: dict[str, Any]) -> Meta:
-    shape = broadcast_shapes(*[m.shape for m in metas if isinstance(m, Meta)])
-    return Meta(shape, compute_types(op, metas)[1])
+    tensors = [m for m in metas if isinstance(m, Meta)]
+    shape = broadcast_shapes(*[m.shape for m in tensors])
+    return Meta(shape, compute_types(op, metas)[1], elementwise_strides(shape, tensors))
+
+
+def elementwise_strides(shape: Shape, tensors: Sequence[Meta]) -> Shape | None:
+    """How a pointwise result lies in memory: as its operands do, the first that decides winning; None is contiguous.
+
+    PyTorch's rule: dimensions are sorted by stride (equal strides by size), broadcast ones (stride 0) have no say.
+    """
+    if all(_lies_contiguous(m) for m in tensors) or len(shape) < 2:
+        return None
+    if len(tensors) == 1 or all(m.strides == tensors[0].strides and m.shape == shape for m in tensors):
+        if tensors[0].shape == shape and _dense(shape, tensors[0].strides or ()):
+            return tensors[0].strides
+    rows = [_broadcast_strides(shape, m) for m in tensors]
+    order = list(range(len(shape) - 1, -1, -1))  # from the fastest dimension to the slowest
+    for i in range(1, len(order)):
+        at = i
+        for j in range(i - 1, -1, -1):
+            verdict = _slower(shape, rows, order[j], order[at])
+            if verdict > 0:
+                order[j], order[at] = order[at], order[j]
+                at = j
+            elif verdict < 0:
+                break
+    if order == list(range(len(shape) - 1, -1, -1)):
+        return None
+    strides: list[Any] = [0] * len(shape)
+    step: Any = 1
+    for d in order:
+        strides[d] = step
+        step = step * shape[d]
+    return tuple(strides)
+
+
+def _slower(shape: Shape, rows: Sequence[Shape], a: int, b: int) -> int:
+    """1 if dimension ``a`` should be slower than ``b``, -1 if faster, 0 if no operand says."""
+    for strides in rows:
+        if _is_zero(strides[a]) or _is_zero(strides[b]):
+            continue
+        if strides[a] != strides[b]:
+            return -1 if strides[a] < strides[b] else 1
+        if shape[a] > shape[b]:
+            return 1
+    return 0
+
+
+def _broadcast_strides(shape: Shape, m: Meta) -> Shape:
+    extra = len(shape) - len(m.shape)
+    strides = m.strides or ()
+    return (0,) * extra + tuple(
+        0 if _is_one(n) and not _is_one(shape[d + extra]) else s for d, (n, s) in enumerate(zip(m.shape, strides, strict=True))
+    )
+
+
+def _lies_contiguous(m: Meta) -> bool:
+    if m.strides is None:
+        return True
+    step: Any = 1
+    for n, s in zip(reversed(m.shape), reversed(m.strides), strict=True):
+        if not _is_one(n):
+            if s != step:
+                return any(_is_zero(k) for k in m.shape)
+            step = step * n
+    return True
+
+
+def _dense(shape: Shape, strides: Shape) -> bool:
+    """No holes and no overlap: some order of the dimensions is contiguous."""
+    step: Any = 1
+    for s, n in sorted(((s, n) for s, n in zip(strides, shape, strict=True) if not _is_one(n)), key=lambda p: p[0]):
+        if s != step:
+            return False
+        step = step * n
+    return True
+
+
+def _is_zero(size: Any) -> bool:
+    return isinstance(size, int) and size == 0

@@ -1,0 +1,185 @@
+"""Compute now: rows on NumPy or CuPy arrays.
+
+Stage: eager.  In: a row and its arguments.  Out: fresh tensors, or views.  ``run`` is the whole meaning; ``quick`` is a
+short cut for what most calls are: one or two floating tensors of one type, or such a tensor and a number, on the CPU,
+through one NumPy ufunc.  Read next: ``tape``, ``ops.spell_numpy``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from tinytorch import dtypes
+from tinytorch.device import Device, array_module, cpu
+from tinytorch.ops import opdef
+from tinytorch.ops.opdef import Meta, Op
+from tinytorch.ops.spell_numpy import quiet, spelling, unquiet
+from tinytorch.tensor import Tensor
+
+_new = object.__new__
+_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
+
+
+# --- the short cut ----------------------------------------------------------------------------------------------------
+def quick(ufunc: Any, args: tuple[Any, ...]) -> Tensor | None:
+    """``ufunc`` on the arrays, or None where ``run`` must look closer: other types, layouts, devices, errors."""
+    x = args[0]
+    if not isinstance(x, Tensor):
+        return None
+    a = x._data
+    if type(a) is not ndarray:
+        return None
+    dtype = a.dtype
+    if dtype is not _F32 and dtype is not _F64:
+        return None
+    if len(args) == 1:
+        token = quiet()
+        try:
+            out = ufunc(a)
+        finally:
+            unquiet(token)
+    else:
+        y = args[1]
+        if type(y) is float or type(y) is int:
+            b = y
+        elif isinstance(y, Tensor):
+            b = y._data
+            if type(b) is not ndarray or b.dtype is not dtype or y.device is not x.device:
+                return None
+            if a.strides != b.strides and not (a.flags.c_contiguous and b.flags.c_contiguous):
+                return None  # whose layout the result takes is ``elementwise_strides``' affair
+        else:
+            return None
+        token = quiet()
+        try:
+            out = ufunc(a, b)
+        except (ValueError, OverflowError):
+            return None
+        finally:
+            unquiet(token)
+    t = _new(Tensor)
+    t._data = out if type(out) is ndarray else np.asarray(out)
+    t.device = x.device
+    return t
+
+
+# --- the whole meaning ------------------------------------------------------------------------------------------------
+def run(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """Infer (which raises the user's errors), compute, wrap."""
+    if op.kind == "pointwise":
+        return _pointwise(op, args, params)
+    device = common_device(op, args, params)
+    inferred = None if op.data_dependent else op.infer(*[meta_of(a) for a in args], **params)
+    arrays = [a._data if isinstance(a, Tensor) else a for a in args]
+    assert op.kernel is not None, op
+    token = quiet()
+    try:
+        data = op.kernel(_module(op, args, device), *arrays, **params)
+    finally:
+        unquiet(token)
+    if op.kind == "view":
+        return Tensor._view(args[0], data, op, params)
+    if isinstance(inferred, Meta) or not isinstance(data, tuple):
+        return wrap(data, device)
+    return tuple(wrap(d, device) for d in data)
+
+
+def _module(op: Op, args: tuple[Any, ...], device: Device) -> Any:
+    """Where the operands are: ``to_device`` computes there, not where its result goes."""
+    return array_module(args[0].device if op.kind == "extern" and args and isinstance(args[0], Tensor) else device)
+
+
+def _pointwise(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Tensor:
+    """Promote, cast, compute, and lay the result out as PyTorch would."""
+    device = common_device(op, args, params)
+    xp = array_module(device)
+    metas = [meta_of(a) for a in args]
+    result = op.infer(*metas, **params)
+    arrays = [a._data if isinstance(a, Tensor) else a for a in args]
+    if op.types != "custom":
+        compute = opdef.compute_types(op, metas)[0]
+        if compute.itemsize == 2 and op.ufunc is None and op.kernel is None and compute.is_floating_point:
+            compute = dtypes.float32  # a body of several steps rounds once, at its end
+        arrays = [cast_array(xp, a, compute.np) for a in arrays]
+    token = quiet()
+    try:
+        out = (op.kernel or spelling(op))(xp, *arrays, **params)
+    finally:
+        unquiet(token)
+    return wrap(_laid_out(xp, cast_array(xp, out, result.dtype.np), result), device)
+
+
+def _laid_out(xp: Any, out: Any, meta: Meta) -> Any:
+    """``out`` with the strides that ``infer`` promised."""
+    if not isinstance(out, xp.ndarray):
+        out = xp.asarray(out)
+    if meta.strides is None:
+        return out if out.flags.c_contiguous else xp.ascontiguousarray(out).reshape(out.shape)
+    item = out.dtype.itemsize
+    strides = tuple(s * item for s in meta.strides)
+    if out.strides == strides or out.size < 2:
+        return out
+    order = sorted(range(out.ndim), key=lambda d: (-strides[d], d))
+    new = xp.empty([out.shape[d] for d in order], out.dtype).transpose(np.argsort(order))
+    new[...] = out
+    return new
+
+
+# --- arrays and metas -------------------------------------------------------------------------------------------------
+def cast_array(xp: Any, a: Any, dtype: Any) -> Any:
+    """``a`` (array, NumPy scalar or Python number) as an array of ``dtype``; C's conversions, no warnings."""
+    if a is None or getattr(a, "dtype", None) == dtype:
+        return a
+    if isinstance(a, bool | int | float | complex):
+        if dtype.kind in "iu" and isinstance(a, int):  # wrap like C does; NumPy would raise
+            return xp.asarray(np.array(a & 0xFFFF_FFFF_FFFF_FFFF, np.uint64).astype(dtype))
+        return xp.asarray(a, dtype=dtype)
+    if not hasattr(a, "dtype"):  # a symbolic or foreign number
+        return xp.asarray(int(a) if dtype.kind in "iu" else float(a), dtype=dtype)
+    if a.dtype.kind == "c" and dtype.kind not in "cb":
+        a = a.real
+    token = quiet()
+    try:
+        return xp.asarray(a).astype(dtype)
+    finally:
+        unquiet(token)
+
+
+def wrap(data: Any, device: Device) -> Tensor:
+    """A fresh tensor over an array; NumPy scalars, which 0-d results become, are made arrays again."""
+    if type(data) is not ndarray and isinstance(data, np.generic | int | float):
+        data = np.asarray(data)
+    return Tensor._wrap(data, device)
+
+
+def meta_of(a: Any) -> Any:
+    """The ``Meta`` of a tensor; anything else as it is."""
+    if not isinstance(a, Tensor):
+        return a
+    data = a._data
+    item = data.dtype.itemsize
+    return Meta(data.shape, dtypes.from_numpy(data.dtype), tuple(s // item for s in data.strides))
+
+
+def common_device(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Device:
+    """The device of the result: the one asked for, else that of all tensors (0-d CPU tensors may join any)."""
+    asked = params.get("device")
+    if asked is not None:
+        return asked  # type: ignore[no-any-return]
+    found: Device | None = None
+    for a in args:
+        if isinstance(a, Tensor) and (found is None or a.device is not found):
+            if found is None or (found.type == "cpu" and _joins(args, found)):
+                found = a.device
+            elif not (a.device.type == "cpu" and not a._data.shape):
+                raise RuntimeError(
+                    f"{op.name}: expected all tensors to be on the same device, but found {found} and {a.device}"
+                )
+    return found or cpu
+
+
+def _joins(args: tuple[Any, ...], device: Device) -> bool:
+    return all(not a._data.shape for a in args if isinstance(a, Tensor) and a.device is device)
