@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from compiler.aot import scatter
 from compiler.aot.trace import Chain, Tracer
+from compiler.errors import InvalidGradError
 from compiler.fake import FakeArray
 from compiler.ir.graph import Node
 from compiler.passes.roots import root
@@ -67,10 +68,9 @@ def classify(tracer: Tracer, inputs: Sequence[Any], given: Sequence[Any]) -> tup
             continue
         first[id(t)] = position
         at = tracer.place(t)
-        origin = at.memory.origin
-        if origin is not None and origin >= 0:
-            own = inputs[origin]
-            results.append(_seen(t, "input", origin, at.chain, detached=t is not own and t._base is None))
+        origin, chain = tracer.origin(t)
+        if origin is not None:
+            results.append(_seen(t, "input", origin, chain, inputs[origin]))
             continue
         block = blocks[id(at.memory)]
         if len(block) == 1:
@@ -81,8 +81,13 @@ def classify(tracer: Tracer, inputs: Sequence[Any], given: Sequence[Any]) -> tup
         if id(at.memory) not in bases:
             bases[id(at.memory)] = len(tensors)
             tensors.append(base)
-        results.append(_seen(t, "output", bases[id(at.memory)], at.chain, detached=t is not base and t._base is not base))
+        results.append(_seen(t, "output", bases[id(at.memory)], at.chain, base))
     return results, tensors
+
+
+def owner(t: Tensor) -> Tensor:
+    """The tensor that history is recorded at: the base of a view."""
+    return t if t._base is None else t._base
 
 
 def _known(tracer: Tracer, t: Tensor) -> Tensor:
@@ -90,7 +95,13 @@ def _known(tracer: Tracer, t: Tensor) -> Tensor:
     return tracer.lift(t)
 
 
-def _seen(t: Tensor, kind: Any, index: int, chain: Chain, *, detached: bool) -> Given:
+def _seen(t: Tensor, kind: Any, index: int, chain: Chain, of: Tensor) -> Given:
+    detached = owner(t) is not owner(of)
+    if detached and (owner(t).requires_grad or t.requires_grad):
+        raise InvalidGradError(
+            "a detached alias was written in place with values that require grad, and is returned: "
+            "it has a history that its memory's owner has not"
+        )
     return Given(kind, index, chain, detached, t.requires_grad)
 
 

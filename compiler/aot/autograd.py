@@ -139,14 +139,16 @@ def _saved(joint: Joint, forward: GraphModule, backward: GraphModule) -> tuple[l
     extras = outs[count:]
     place: dict[Node, Saved] = {}
     inputs = forward.graph.placeholders
-    for i, p in enumerate(inputs):
-        place[p] = Saved("primal", i) if i < len(joint.primals) else Saved("state", i - len(joint.primals))
+    kinds = [("primal", i) for i in range(len(joint.primals))] + [("base", i) for i in range(len(joint.bases))]
+    kinds += [("state", i) for i in range(len(joint.streams))]
+    for p, (kind, i) in zip(inputs, kinds, strict=True):
+        place[p] = Saved(kind, i)
     for k, n in enumerate(outs[:count]):
         place.setdefault(n, Saved("output", k))
-    fresh = [n for n in dict.fromkeys(extras) if n not in place]
+    fresh = [n for n in dict.fromkeys(extras) if isinstance(n, Node) and n not in place]
     for e, n in enumerate(fresh):
         place[n] = Saved("extra", e)
-    saved = [place[n] for n in extras]
+    saved = [place[n] if isinstance(n, Node) else Saved("size", n) for n in extras]
     names = [p.name for p in backward.graph.placeholders if not p.name.startswith("tangents_")]
     if len(names) != len(saved):
         raise AssertionError(f"the backward takes {names}, but the forward saves {extras}")
@@ -154,10 +156,11 @@ def _saved(joint: Joint, forward: GraphModule, backward: GraphModule) -> tuple[l
 
 
 def _drop_repeats(forward: GraphModule, count: int) -> None:
-    """The forward need not give back what the caller has: inputs, and outputs a second time."""
+    """The forward need not give back what the caller has: inputs, sizes, and outputs a second time."""
     node = forward.graph.output_node
     outs = list(node.args[0])
-    fresh = [n for n in dict.fromkeys(outs[count:]) if n.op != "placeholder" and n not in outs[:count]]
+    extras = [n for n in dict.fromkeys(outs[count:]) if isinstance(n, Node)]
+    fresh = [n for n in extras if n.op != "placeholder" and n not in outs[:count]]
     node.args = ((*outs[:count], *fresh),)
     forward.recompile()
 

@@ -3,7 +3,7 @@
 Stage: aot.  In: a captured ``GraphModule`` (or any function of tensors) and example inputs.  Out: ``Joint``: one
 functional graph of rows and what the runtime must know to stand in for the eager program.
 
-    inputs    primals_0 ..., rng_state_0 ..., tangents_0 ...
+    inputs    primals_0 ..., base_0 ..., rng_state_0 ..., tangents_0 ...
     outputs   the forward's (results, then new values of inputs written in place), then one gradient per input that has one
 
 Nothing here knows a derivative: ``tape.backward`` does, and the tracer writes down what it does.
@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler.aot import aliasing
-from compiler.aot.aliasing import Given
+from compiler.aot import aliasing, overlap
+from compiler.aot.aliasing import Given, owner
+from compiler.aot.overlap import Base
 from compiler.aot.trace import Tracer, tracing
-from compiler.fake import fake_like, is_fake
+from compiler.fake import FakeArray, fake_like, is_fake
 from compiler.ir.graph import Node
 from compiler.ir.interp import Interpreter
 from compiler.ir.module import GraphModule
@@ -31,7 +32,7 @@ from tinytorch.tensor import Tensor
 
 @dataclass(frozen=True)
 class Mutation:
-    """Input ``primal`` is given the value of forward output ``output`` after the call.
+    """Input ``primal`` is given the value of forward output ``output`` after the call; with ``base``, base ``primal``.
 
     ``tracked``: the write is part of the history (eager wrote under grad mode).  ``writes``: how often eager wrote.
     """
@@ -40,6 +41,7 @@ class Mutation:
     output: int
     tracked: bool
     writes: int
+    base: bool = False
 
 
 @dataclass
@@ -52,6 +54,7 @@ class Joint:
     forward_outputs: int
     results: list[Given]
     mutations: list[Mutation]
+    bases: list[Base] = field(default_factory=list)
     tangents: list[int] = field(default_factory=list)  # the forward outputs that have one, in order
     gradients: list[int | None] = field(default_factory=list)
     depends: dict[int, frozenset[int]] = field(default_factory=dict)  # joint output -> tangents it depends on
@@ -70,15 +73,37 @@ def trace_joint(
     decompositions: Mapping[Op, Callable[..., Any]] | None = None,
 ) -> Joint:
     """Trace ``fn(*examples)`` and, if a result requires grad, its backward.  User errors come out as eager's."""
+    storages: dict[int, Any] = {}
+    once = {id(x): x if is_fake(x) else _faked(x, storages) for x in examples if isinstance(x, Tensor)}
+    fakes = [once.get(id(x), x) for x in examples]
+    together = overlap.groups(fakes)
+    found = _trace(fn, fakes, decompositions, [])
+    written = {m.primal for m in found.mutations}
+    shared = [g for g in together if written & set(g)]
+    if not shared:
+        return found
+    return _trace(fn, fakes, decompositions, [overlap.base_of(g, fakes) for g in shared])
+
+
+def _faked(x: Tensor, storages: dict[int, Any]) -> Tensor:
+    fake = fake_like(x, storages=storages)
+    if not x.is_leaf:  # keep what the trace asks of it
+        fake._set_history(x._node, x._number)
+        fake._view_input = x._base is not None  # type: ignore[attr-defined]
+    return fake
+
+
+def _trace(fn: Callable[..., Any], examples: Sequence[Any], decompositions: Any, bases: list[Base]) -> Joint:
     tracer = Tracer(decompositions)
     before = tape.mode.grad
     try:
         with tracing(tracer):
             leaves, inputs = _inputs(tracer, examples)
+            based = _bases(tracer, bases, inputs)
             histories = [_history(t) for t in inputs]
             given = _run(tracer, fn, inputs)
             tape.mode.grad = before
-            return _Finish(tracer, list(examples), leaves, inputs, histories, given).joint()
+            return _Finish(tracer, list(examples), leaves, inputs, histories, given, bases, based).joint()
     finally:
         tape.mode.grad = before
 
@@ -90,47 +115,68 @@ def trace(fn: Callable[..., Any], examples: Sequence[Any], **options: Any) -> Gr
 
 
 # --- inputs -----------------------------------------------------------------------------------------------------------
-def _inputs(tracer: Tracer, examples: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """(leaves to take gradients at, tensors to run the program on).
+def _inputs(tracer: Tracer, examples: Sequence[Any]) -> tuple[list[Tensor | None], list[Any]]:
+    """(leaves to take gradients at, or None; tensors to run the program on).
 
     A non-leaf input is a leaf here too, one identity step away from what the program sees: eager lets it be written
     in place, and it does not let leaves.
     """
-    leaves: list[Any] = []
-    seen: dict[int, tuple[Tensor, Tensor]] = {}
+    leaves: list[Tensor | None] = []
+    seen: dict[int, Tensor] = {}
     inputs: list[Any] = []
     for i, x in enumerate(examples):
+        leaf = None
         if not isinstance(x, Tensor):
+            run_on = x
             tracer.input(f"primals_{i}", x)
-            leaves.append(x)
-            inputs.append(x)
-            continue
-        leaf = fake_like(x) if not is_fake(x) else x
-        leaf = Tensor._wrap(leaf._data, x.device)
-        if id(leaf._data) in seen:  # the same tensor twice
-            node = tracer.input(f"primals_{i}", leaf)
-            node.meta["duplicate"] = True
-            leaves.append(None)
-            inputs.append(seen[id(leaf._data)][1])
-            continue
-        tracer.input(f"primals_{i}", leaf, i)
-        run_on = leaf
-        if x.requires_grad and tape.mode.grad:
-            leaf.requires_grad = True
-            if not x.is_leaf:
-                run_on = Tensor._wrap(leaf._data, x.device)
-                node = tape.Node(TABLE["clone"], [lambda g: g], [leaf], [(leaf.shape, leaf.dtype)])
-                run_on._set_history(node, 0)
-        elif x.requires_grad:
-            leaf._requires_grad = True
-        seen[id(leaf._data)] = (leaf, run_on)
+        elif id(x._data) in seen:  # the same tensor twice
+            run_on = seen[id(x._data)]
+            tracer.input(f"primals_{i}", None).meta["val"] = Tensor._wrap(x._data, x.device)
+        else:
+            leaf, run_on = _leaf(x)
+            tracer.input(f"primals_{i}", run_on, i)
+            seen[id(x._data)] = run_on
         leaves.append(leaf)
         inputs.append(run_on)
     return leaves, inputs
 
 
+def _leaf(x: Tensor) -> tuple[Tensor | None, Tensor]:
+    run_on = Tensor._wrap(x._data, x.device)
+    if not x.requires_grad:
+        return None, run_on
+    run_on._requires_grad = True
+    if not tape.mode.grad:
+        return None, run_on
+    if x.is_leaf:
+        return run_on, run_on
+    leaf, run_on = run_on, Tensor._wrap(x._data, x.device)
+    run_on._set_history(tape.Node(TABLE["clone"], [lambda g: g], [leaf], [(x._data.shape, x._data.dtype)]), 0)
+    if x._base is None and not getattr(x, "_view_input", False):
+        return leaf, run_on
+    # A write through a view goes to the history of its base, so the trace has a base too, of which it sees all.
+    seen = Tensor._view(run_on, x._data, TABLE["view"], {"shape": tuple(x._data.shape)})
+    seen._node, seen._number, seen._requires_grad = run_on._node, run_on._number, True
+    return leaf, seen
+
+
+def _bases(tracer: Tracer, bases: list[Base], inputs: list[Any]) -> list[Tensor]:
+    """A placeholder for each base; its members become views of it."""
+    made = []
+    for n, base in enumerate(bases):
+        lead = inputs[base.lead]
+        t = Tensor._wrap(FakeArray((base.numel,), lead._data.dtype), lead.device)
+        tracer.input(f"base_{n}", t)
+        for m in base.members:
+            tracer.alias(inputs[m.index], t, m.chain)
+        tracer.place(t).memory.members = {id(m.chain[0][1]): (m.index, len(m.chain)) for m in base.members}
+        made.append(t)
+    return made
+
+
 def _history(t: Any) -> Any:
-    return t._made_by() if isinstance(t, Tensor) else None
+    """What made a tensor, or its base: that is where writes are recorded."""
+    return owner(t)._made_by() if isinstance(t, Tensor) else None
 
 
 class _Stepper(Interpreter):
@@ -155,14 +201,17 @@ class _Finish:
     """From the values a program returned to a graph's outputs."""
 
     def __init__(
-        self, tracer: Tracer, examples: list[Any], leaves: list[Any], inputs: list[Any], histories: list[Any], given: list[Any]
-    ) -> None:
+        self, tracer: Tracer, examples: list[Any], leaves: list[Any], inputs: list[Any], histories: list[Any],
+        given: list[Any], bases: list[Base], based: list[Tensor],
+    ) -> None:  # fmt: skip
         self.tracer = tracer
         self.examples = examples
         self.leaves = leaves
         self.inputs = inputs
         self.histories = histories
         self.given = given
+        self.bases = bases
+        self.based = based
         self.tensors: list[Tensor] = []  # whose values the forward gives, in order
 
     def joint(self) -> Joint:
@@ -188,6 +237,7 @@ class _Finish:
             forward_outputs=len(nodes),
             results=results,
             mutations=mutations,
+            bases=self.bases,
             tangents=tangents,
             gradients=[None if g is None else next(where) for g in gradients],
             requires=[t.requires_grad for t in self.tensors],
@@ -200,27 +250,32 @@ class _Finish:
     def _mutations(self) -> list[Mutation]:
         found = []
         for i, t in enumerate(self.inputs):
-            if not isinstance(t, Tensor) or self.leaves[i] is None:
+            if not isinstance(t, Tensor) or any(t is u for u in self.inputs[:i]):
                 continue
             memory = self.tracer.place(t).memory
             if memory.version and memory.origin == i:
                 tracked = _history(t) != self.histories[i]
                 found.append(Mutation(i, len(self.tensors), tracked, memory.version))
+                t._made_by()  # a view reads its history again from its base
                 now = t._alias_with_history()  # its value now, with its history if eager recorded the write
                 now._requires_grad = tracked and t.requires_grad
                 self.tensors.append(now)
+        for n, t in enumerate(self.based):
+            memory = self.tracer.place(t).memory
+            if memory.version:
+                found.append(Mutation(n, len(self.tensors), False, memory.version, base=True))
+                self.tensors.append(t)
         return found
 
     def _backward(self, tangents: list[int]) -> list[Node | None]:
         """Run the tape on fakes; the node of each input's gradient."""
         roots = [self.tensors[k] for k in tangents]
         cotangents = [_tangent(self.tracer, i, root) for i, root in enumerate(roots)]
-        wanted = [t for t in self.leaves if isinstance(t, Tensor) and t.requires_grad]
-        grads = iter(tape.backward(roots, cotangents, inputs=wanted, accumulate=False))
-        nodes: list[Node | None] = []
-        for t, x in zip(self.leaves, self.examples, strict=True):
-            g = next(grads) if isinstance(t, Tensor) and t.requires_grad else None
-            nodes.append(None if g is None or x is None else self.tracer.node_of(g))
+        wanted = [i for i, t in enumerate(self.leaves) if t is not None]
+        grads = tape.backward(roots, cotangents, inputs=[self.leaves[i] for i in wanted], accumulate=False)
+        nodes: list[Node | None] = [None] * len(self.leaves)
+        for i, g in zip(wanted, grads, strict=True):
+            nodes[i] = None if g is None else self.tracer.node_of(g)
         return nodes
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from compiler.aot.aliasing import Given
 from compiler.aot.joint import Joint, Mutation
+from compiler.aot.overlap import base_array
 from compiler.ir import meta
 from compiler.sym.expr import expr_of
 from tinytorch import dispatch, tape
@@ -35,12 +36,9 @@ COMPILED = Op(name="compiled_function", kind="extern", infer=lambda *metas: meta
 
 @dataclass
 class Saved:
-    """Where the backward finds one of its inputs: primal ``index``, forward output ``index``, or extra value ``index``.
+    """Where the backward finds one of its inputs: primal ``index``, forward output ``index``, extra value ``index`` ..."""
 
-    ``size``: the value of a size symbol.
-    """
-
-    kind: str  # primal | state | output | extra | size
+    kind: str  # primal | base | state | output | extra | size
     index: Any
 
 
@@ -92,18 +90,22 @@ def _text(c: Compiled) -> tuple[str, dict[str, Any]]:
     w.names.update(
         new=object.__new__, Tensor=Tensor, Node=tape.Node, Storage=Storage, COMPILED=COMPILED, forward=c.forward,
         write=write, mode=tape.mode, look=look, array_module=array_module, backward=_backward_of(c) if joint.training else None,
-        fresh=fresh_cotangent,
+        base_array=base_array,
     )  # fmt: skip
     args = [f"x{i}" for i in range(len(joint.primals))]
     tensors = [isinstance(p, Tensor) for p in joint.primals]
     arrays = [f"{a}._data" if t else a for a, t in zip(args, tensors, strict=True)]
+    for n, base in enumerate(joint.bases):
+        device = w.name("device", joint.primals[base.lead].device)
+        w.add(f"b{n} = base_array(x{base.lead}._data, {base.before}, {base.numel}, {device})")
+        arrays.append(f"b{n}")
     for i, stream in enumerate(joint.streams):
         generator = w.name("generator", stream.generator)
         device = w.name("device", stream.state.device)
         on_cpu = array_module_is_numpy(stream.state.device)
         w.add(f"r{i} = {generator}.state_array()" if on_cpu else f"r{i} = array_module({device}).asarray({generator}.state_array())")
         arrays.append(f"r{i}")
-    _sizes(w, joint, args)
+    _sizes(w, c, args)
     outs = [f"o{k}" for k in range(joint.forward_outputs)] + [f"e{k}" for k in range(c.extras)]
     w.add(f"{_unpack(outs)}forward([{', '.join(arrays)}])")
     for i, stream in enumerate(joint.streams):
@@ -142,12 +144,13 @@ def _wrap(w: _Writer, joint: Joint, k: int) -> None:
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
-def _sizes(w: _Writer, joint: Joint, args: list[str]) -> None:
+def _sizes(w: _Writer, c: Compiled, args: list[str]) -> None:
     """Bind the size symbols that views, streams and saved sizes mention."""
+    joint = c.joint
     wanted = {s.name for r in joint.results for _, params in r.chain for s in meta.symbols_in(params)}
     wanted |= {s.name for r in joint.results for s in meta.symbols_in(r.value)}
     wanted |= {s.name for stream in joint.streams for s in meta.symbols_in(stream.used)}
-    wanted |= set(getattr(joint, "saved_sizes", ()))
+    wanted |= {x.name for s in c.saved if s.kind == "size" for x in meta.symbols_in(s.index)}
     where = {p.name: i for i, p in enumerate(joint.module.graph.placeholders)}
     for symbol, (p, dim) in meta.size_sources(joint.module.graph).items():
         if symbol in wanted:
@@ -181,12 +184,13 @@ def _node(w: _Writer, c: Compiled, args: list[str], made: list[int]) -> None:
         w.add(f"t{k}._node = node")
         w.add(f"t{k}._number = {number}")
         w.add(f"t{k}._requires_grad = True")
-    names = {"primal": "x{}._data", "state": "r{}", "output": "o{}", "extra": "e{}", "size": "{}"}
+    names = {"primal": "x{}._data", "base": "b{}", "state": "r{}", "output": "o{}", "extra": "e{}"}
     values = []
     for s in c.saved:
-        text = names[s.kind].format(s.index)
-        mutated = s.kind == "primal" and any(m.primal == s.index for m in joint.mutations)
-        values.append(f"{text}.copy()" if mutated else f"x{s.index}" if s.kind == "primal" and not isinstance(joint.primals[s.index], Tensor) else text)
+        text = _size(s.index) if s.kind == "size" else names[s.kind].format(s.index)
+        number = s.kind == "primal" and not isinstance(joint.primals[s.index], Tensor)
+        overwritten = any(m.primal == s.index and s.kind == ("base" if m.base else "primal") for m in joint.mutations)
+        values.append(f"x{s.index}" if number else f"{text}.copy()" if overwritten else text)
     alive = _versioned(c, made)
     primals = f"({', '.join(args)}{',' if args else ''})" if c.double is not None else "()"
     states = "".join(f"r{i}, " for i in range(len(joint.streams)))
@@ -198,7 +202,7 @@ def _node(w: _Writer, c: Compiled, args: list[str], made: list[int]) -> None:
 def _versioned(c: Compiled, made: list[int]) -> list[str]:
     """Saved tensors that the user holds too: (tensor, version) pairs, checked when the backward runs."""
     pairs = []
-    mutated = {m.primal for m in c.joint.mutations}
+    mutated = {m.primal for m in c.joint.mutations if not m.base}
     for s in c.saved:
         if s.kind == "primal" and s.index not in mutated and isinstance(c.joint.primals[s.index], Tensor):
             pairs.append(f"(x{s.index}, x{s.index}._version)")
@@ -267,10 +271,10 @@ def _epilogue(w: _Writer, joint: Joint, m: Mutation) -> None:
     if m.tracked:
         w.add(f"write(x{m.primal}, t{m.output}, {m.writes})")
         return
-    w.add(f"x{m.primal}._data[...] = o{m.output}")
-    w.add(f"if x{m.primal}._storage is None:")
-    w.add(f"    x{m.primal}._storage = Storage()")
-    w.add(f"x{m.primal}._storage.version += {m.writes}")
+    x = f"x{joint.bases[m.primal].lead}" if m.base else f"x{m.primal}"
+    w.add(f"b{m.primal}[...] = o{m.output}" if m.base else f"{x}._data[...] = o{m.output}")
+    w.add(f"if {x}._storage is None: {x}._storage = Storage()")
+    w.add(f"{x}._storage.version += {m.writes}")
 
 
 def write(dst: Tensor, src: Tensor, writes: int) -> None:
@@ -292,8 +296,6 @@ def look(t: Tensor, chain: Any, detached: bool, requires_grad: bool) -> Tensor:
         with tape.grad_mode(tape.mode.grad and requires_grad):
             for op, params in chain:
                 t = op(t, **params)
-    if requires_grad and not t.requires_grad and not t._base:
-        t._requires_grad = True
     return t
 
 

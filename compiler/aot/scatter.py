@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 def put(tracer: Tracer, block: Node, chain: Chain, value: Node) -> Node:
     """``block`` with ``value`` in the place that ``chain`` shows."""
+    if not chain:
+        return laid_out(tracer, value, block.meta["val"]._data)
     seen = [block]
     for op, params in chain[:-1]:
         seen.append(look(tracer, op, seen[-1], params))
@@ -30,6 +32,8 @@ def put(tracer: Tracer, block: Node, chain: Chain, value: Node) -> Node:
 
 def look(tracer: Tracer, op: Op, node: Node, params: dict[str, Any]) -> Node:
     """The view of a value; a value laid out otherwise than the memory it stands for is copied first."""
+    if op.name == "view" and tuple(params["shape"]) == tuple(node.meta["val"]._data.shape):
+        return node
     try:
         return tracer.emit(op, node, **params)
     except RuntimeError:
@@ -62,7 +66,17 @@ def _permute(tracer: Tracer, op: Op, before: Node, value: Node, params: dict[str
 
 
 def _view(tracer: Tracer, op: Op, before: Node, value: Node, params: dict[str, Any]) -> Node:
-    return look(tracer, op, value, {"shape": tuple(before.meta["val"]._data.shape)})
+    return look(tracer, TABLE["view"], value, {"shape": tuple(before.meta["val"]._data.shape)})
+
+
+def _reinterpret(back: str) -> Any:
+    """Views that read elements as another type: undone by the opposite one."""
+
+    def rule(tracer: Tracer, op: Op, before: Node, value: Node, params: dict[str, Any]) -> Node:
+        params = {"dtype": before.meta["val"].dtype} if back == "bitcast" else {}
+        return tracer.emit(TABLE[back], value, **params)
+
+    return rule
 
 
 def _slice(tracer: Tracer, op: Op, before: Node, value: Node, params: dict[str, Any]) -> Node:
@@ -99,13 +113,17 @@ def _by_index(tracer: Tracer, op: Op, before: Node, value: Node, params: dict[st
     numbers = tracer.emit(op, laid_out(tracer, numbers, val._data), **params)
     m = numel(tuple(value.meta["val"]._data.shape))
     flat = [look(tracer, TABLE["view"], x, {"shape": (k,)}) for x, k in ((before, n), (numbers, m), (value, m))]
-    out = tracer.emit(TABLE["scatter"], *flat, dim=0)
-    return tracer.emit(TABLE["view"], out, shape=shape)
+    return look(tracer, TABLE["view"], tracer.emit(TABLE["scatter"], *flat, dim=0), {"shape": shape})
 
 
 RULES = {
     "permute": _permute,
     "view": _view,
+    "unsqueeze": _view,
+    "squeeze": _view,
+    "view_as_real": _reinterpret("view_as_complex"),
+    "view_as_complex": _reinterpret("view_as_real"),
+    "bitcast": _reinterpret("bitcast"),
     "slice": _slice,
     "select": _select,
     "expand": _expand,

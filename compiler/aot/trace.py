@@ -27,15 +27,20 @@ Chain: TypeAlias = "tuple[tuple[Op, dict[str, Any]], ...]"
 
 
 class Memory:
-    """One block of memory: its value now, how often it was written, and the input it belongs to, if any."""
+    """One block of memory: its value now, how often it was written, and the input it belongs to, if any.
 
-    __slots__ = ("base", "node", "origin", "version")
+    ``origin``: an input's index; -1 for a constant; None for what the program made.  ``members``: for the base of
+    inputs that overlap, the input behind each first step of a chain.
+    """
+
+    __slots__ = ("base", "members", "node", "origin", "version")
 
     def __init__(self, base: Any, node: Node, origin: int | None = None) -> None:
         self.base = base  # the fake array of the whole block
         self.node = node
         self.version = 0
         self.origin = origin
+        self.members: dict[int, tuple[int, int]] = {}  # id of the first step's params -> input, number of steps
 
 
 class Place:
@@ -117,6 +122,12 @@ class Tracer:
         stream.used = stream.used + (numel + 3) // 4
         return stream.state, shift
 
+    def constant(self, t: Tensor) -> Tensor:
+        """A tensor that the program makes from numbers: as data it is a constant, as memory it is new in each call."""
+        fake = self.lift(t)
+        self._places[id(fake._data)].memory.origin = None
+        return fake
+
     # --- places and values ---
     def input(self, name: str, t: Tensor, origin: int | None = None) -> Node:
         """A placeholder after those there are, whose value ``t`` is."""
@@ -139,6 +150,14 @@ class Tracer:
         at = self.place(of)
         place = self._places[id(t._data)] = Place(t._data, at.memory, (*at.chain, *chain), at.node)
         place.version = -1
+
+    def origin(self, t: Tensor) -> tuple[int | None, Chain]:
+        """(the input whose memory ``t`` lies in, how it is seen from there); None for memory of the program's own."""
+        at = self.place(t)
+        if at.memory.members:
+            index, steps = at.memory.members[id(at.chain[0][1])]
+            return index, at.chain[steps:]
+        return (at.memory.origin if at.memory.origin != -1 else None), at.chain
 
     def place(self, t: Tensor) -> Place:
         known = self._places.get(id(t._data))

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from compiler.aot.autograd import aot_autograd, save_everything
-from compiler.config import config
+from compiler.config import Config
+from compiler.config import config as settings
 from compiler.ir.module import GraphModule
 from compiler.ir.verify import verify
 from compiler.partition import min_cut
@@ -21,12 +22,14 @@ def run_rows(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., An
     return gm
 
 
-def aot_eager(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+def aot_eager(gm: GraphModule, example_inputs: Sequence[Any], *, config: Config = settings) -> Callable[..., Any]:
     """Joint graph, functional, everything saved; no partitioner and no kernels."""
     return aot_autograd(run_rows, partition_fn=save_everything)(gm, example_inputs)
 
 
-def aot_eager_decomp_partition(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+def aot_eager_decomp_partition(
+    gm: GraphModule, example_inputs: Sequence[Any], *, config: Config = settings
+) -> Callable[..., Any]:
     """As ``aot_eager``, split by the min-cut partitioner."""
 
     def partition(joint: GraphModule, forward_outputs: int) -> tuple[Any, ...]:

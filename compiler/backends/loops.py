@@ -13,7 +13,8 @@ from compiler import logs
 from compiler.aot.autograd import aot_autograd
 from compiler.aot.runtime import Raw
 from compiler.backend import load_codegen
-from compiler.config import Config, config
+from compiler.config import Config
+from compiler.config import config as settings
 from compiler.ir import meta
 from compiler.ir.graph import Node
 from compiler.ir.module import GraphModule
@@ -27,31 +28,33 @@ from tinytorch.tensor import Tensor
 Build = Callable[[Plan, Config], Callable[[list[Any], tuple[int, ...]], Sequence[Any]]]
 
 
-def inductor(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+def inductor(gm: GraphModule, example_inputs: Sequence[Any], *, config: Config = settings) -> Callable[..., Any]:
     """Kernels for the device that the graph's tensors are on."""
-    return through_loops(lambda module: _codegen_for(module, config))(gm, example_inputs)
+    return through_loops(lambda module: _codegen_for(module, config), config)(gm, example_inputs)
 
 
-def numba(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+def numba(gm: GraphModule, example_inputs: Sequence[Any], *, config: Config = settings) -> Callable[..., Any]:
     """CPU kernels by Numba."""
-    return through_loops(lambda module: load_codegen("codegen_numba").build)(gm, example_inputs)
+    return through_loops(lambda module: load_codegen("codegen_numba").build, config)(gm, example_inputs)
 
 
-def cupy(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+def cupy(gm: GraphModule, example_inputs: Sequence[Any], *, config: Config = settings) -> Callable[..., Any]:
     """CUDA kernels by CuPy."""
-    return through_loops(lambda module: load_codegen("codegen_cupy").build)(gm, example_inputs)
+    return through_loops(lambda module: load_codegen("codegen_cupy").build, config)(gm, example_inputs)
 
 
-def interpreted(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+def interpreted(gm: GraphModule, example_inputs: Sequence[Any], *, config: Config = settings) -> Callable[..., Any]:
     """The loop IR run by its plain-Python interpreter: slow, needs no codegen, and defines what kernels mean."""
-    return through_loops(lambda module: _interpret)(gm, example_inputs)
+    return through_loops(lambda module: _interpret, config)(gm, example_inputs)
 
 
-def through_loops(codegen_for: Callable[[GraphModule], Build]) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
+def through_loops(
+    codegen_for: Callable[[GraphModule], Build], config: Config
+) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
     """The pipeline after capture, with ``codegen_for(module)`` as its last stage."""
 
     def compiler(module: GraphModule, examples: Sequence[Any]) -> Raw:
-        return compile_loops(module, codegen_for(module))
+        return compile_loops(module, codegen_for(module), config)
 
     def partition(joint: GraphModule, forward_outputs: int) -> tuple[Any, ...]:
         return min_cut(joint, forward_outputs, config.activation_memory_budget)
@@ -59,7 +62,7 @@ def through_loops(codegen_for: Callable[[GraphModule], Build]) -> Callable[[Any,
     return aot_autograd(compiler, partition_fn=partition)
 
 
-def compile_loops(module: GraphModule, build: Build) -> Raw:
+def compile_loops(module: GraphModule, build: Build, config: Config) -> Raw:
     """A functional graph as a function from arrays to arrays."""
     verify(module, functional=True)
     lifted, constants = lift_attributes(module)
@@ -115,12 +118,12 @@ def _bind(
     return run
 
 
-def _codegen_for(module: GraphModule, cfg: Config) -> Build:
+def _codegen_for(module: GraphModule, config: Config) -> Build:
     """By device: a graph that touches a GPU is for the CUDA codegen."""
     vals = [n.meta.get("val") for n in module.graph.nodes]
     on_gpu = any(isinstance(v, Tensor) and v.device.type == "cuda" for v in vals)
-    return load_codegen(cfg.cuda_codegen if on_gpu else cfg.cpu_codegen).build
+    return load_codegen(config.cuda_codegen if on_gpu else config.cpu_codegen).build
 
 
-def _interpret(plan: Plan, cfg: Config) -> Callable[[list[Any], tuple[int, ...]], Sequence[Any]]:
+def _interpret(plan: Plan, config: Config) -> Callable[[list[Any], tuple[int, ...]], Sequence[Any]]:
     return lambda arrays, sizes: interp.run_plan(plan, arrays, sizes)
