@@ -167,7 +167,7 @@ class Module(StateDict, Moves):
             if always:
                 try:
                     _ = hook(self, args, kwargs, None) if with_kwargs else hook(self, args, None)
-                except Exception:  # noqa: BLE001 - the error of forward is the one to report
+                except Exception:
                     pass
 
     def compile(self, *args: Any, **kwargs: Any) -> None:

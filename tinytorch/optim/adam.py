@@ -9,7 +9,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from tinytorch import ops
-from tinytorch.optim.optimizer import Group, Optimizer, check_not_negative, gradient, step_count, value_of, zeros_like
+from tinytorch.optim.optimizer import (
+    Group,
+    Optimizer,
+    check_not_negative,
+    gradient,
+    step_count,
+    value_of,
+    zeros_like,
+)
 from tinytorch.tensor import Tensor
 
 

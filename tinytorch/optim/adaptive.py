@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.optim.optimizer import Group, Optimizer, check_not_negative, gradient, step_count, value_of, zeros_like
+from tinytorch.optim.optimizer import (
+    Group,
+    Optimizer,
+    check_not_negative,
+    gradient,
+    step_count,
+    value_of,
+    zeros_like,
+)
 from tinytorch.tensor import Tensor
 
 

@@ -73,7 +73,8 @@ def _ratio(old: Any, new: Any, scale: float | None, align_corners: bool) -> floa
 
 
 def _places(x: Tensor, count: Any) -> Tensor:
-    return ops.cast(ops.iota(size=count, device=x.device), dtype=dtypes.float32)
+    dtype = x.dtype if x.dtype is dtypes.float64 else dtypes.float32
+    return ops.cast(ops.iota(size=count, device=x.device), dtype=dtype)
 
 
 def _nearest(x: Tensor, dim: int, new: Any, scale: float | None, align_corners: bool, shift: float = 0.0) -> Tensor:

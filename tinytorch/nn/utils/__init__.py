@@ -3,10 +3,16 @@
 Stage: eager.  Read next: ``clip_grad``.
 """
 
-from tinytorch.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
+from tinytorch.nn.utils import rnn
+from tinytorch.nn.utils.clip_grad import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
 from tinytorch.nn.utils.convert import parameters_to_vector, vector_to_parameters
 
 __all__ = [
     "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "parameters_to_vector",
-    "vector_to_parameters",
+    "rnn", "vector_to_parameters",
 ]  # fmt: skip
