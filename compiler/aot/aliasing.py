@@ -130,6 +130,19 @@ def separate(tracer: Tracer, tensors: Sequence[Tensor]) -> list[Node]:
     return nodes
 
 
+def separate_gradients(tracer: Tracer, outputs: Sequence[Node], gradients: list[Node | None]) -> None:
+    """Gradients are memory of their own too; only a cotangent handed on as it is stays itself."""
+    taken: set[Node] = set()
+    for i, node in enumerate(gradients):
+        if node is None or node.name.startswith("tangents_") or node in gradients[:i]:
+            continue
+        at = root(node)
+        if at.op in ("placeholder", "get_attr") or at in taken or node in outputs:
+            gradients[i] = node = tracer.emit(TABLE["clone"], node)
+            at = node
+        taken.add(at)
+
+
 def fresh_like(t: Tensor) -> Any:
     """A fake array of its own memory, laid out as ``t`` if that is dense, else contiguous."""
     data = t._data

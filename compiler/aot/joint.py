@@ -226,7 +226,7 @@ class _Finish:
                 gradients = self._backward(tangents)
             except RuntimeError as e:
                 error = e
-                gradients = [None] * len(self.examples)
+            aliasing.separate_gradients(self.tracer, nodes, gradients)
         outputs = [*nodes, *(g for g in gradients if g is not None)]
         self.tracer.graph.output(tuple(outputs))
         where = iter(range(len(nodes), len(outputs)))
@@ -245,6 +245,10 @@ class _Finish:
         )
         joint.depends = _depends(joint)
         tidy(joint.module)
+        if error is not None:
+            for p in joint.module.graph.placeholders:
+                if p.name.startswith("tangents_"):
+                    joint.module.graph.erase_node(p)
         return joint
 
     def _mutations(self) -> list[Mutation]:

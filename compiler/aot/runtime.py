@@ -218,7 +218,8 @@ def _backward_of(c: Compiled) -> Callable[..., Any]:
     outputs = joint.module.graph.output_node.args[0]
     order = {k: n for n, k in enumerate(dict.fromkeys(g for _, g in wanted))}
     where = [(order[g], joint.depends.get(g, frozenset())) for _, g in wanted]
-    devices = [outputs[g].meta["val"].device for _, g in wanted]
+    handed_on = {order[g]: _tangent_number(outputs[g]) for _, g in wanted if outputs[g].name.startswith("tangents_")}
+    devices = {order[g]: outputs[g].meta["val"].device for _, g in wanted}
     likes = [outputs[k].meta["val"] for k in joint.tangents]
     run, double, error = c.backward, c.double, joint.error
     tangents = range(len(likes))
@@ -233,12 +234,18 @@ def _backward_of(c: Compiled) -> Callable[..., Any]:
                 return _masked(double(primals, states, cotangents), where, absent)
             assert run is not None
             given = run(saved + [fresh_cotangent(g, like) for g, like in zip(cotangents, likes, strict=True)])
-            made = {n: Tensor._wrap(given[n], device) for (n, _), device in zip(where, devices, strict=True)}
+            made = {n: Tensor._wrap(given[n], device) for n, device in devices.items()}
+            for n, j in handed_on.items():
+                made[n] = cotangents[j] if cotangents[j] is not None else made[n]
             return _masked(made, where, absent)
 
         return whole
 
     return backward
+
+
+def _tangent_number(node: Any) -> int:
+    return int(node.name.removeprefix("tangents_"))
 
 
 def _masked(values: Any, where: Sequence[tuple[int, frozenset[int]]], absent: set[int]) -> list[Any]:
