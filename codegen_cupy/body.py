@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from codegen_cupy import index, nest as nests
+from codegen_cupy import index
+from codegen_cupy import nest as nests
 from codegen_cupy.combines import Accumulator
 from codegen_cupy.nest import Axis, Nest, divides, rest_along, used
 from codegen_cupy.schedule import Schedule

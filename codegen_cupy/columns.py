@@ -14,7 +14,7 @@ from codegen_cupy.nest import Nest, defined, used, vectorizable, walk
 from codegen_cupy.pointwise import unflatten
 from codegen_cupy.rows import accumulator_bytes
 from codegen_cupy.schedule import WARP, Schedule
-from compiler.loop.ir import Init, Kernel, Loop, Stmt, Update
+from compiler.loop.ir import Init, Kernel, Loop, Stmt
 from compiler.sym.expr import as_int, ceildiv, lift
 
 

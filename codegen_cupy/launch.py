@@ -1,8 +1,8 @@
-"""Runs a recipe on a GPU: one generated Python function that allocates, packs arguments and launches.
+"""Runs a recipe: one generated Python function that allocates, packs arguments and launches.
 
-Stage: codegen.  In: ``Recipe``.  Out: a callable over CuPy arrays.  Straight-line generated code, because a launch from
+Stage: codegen.  In: ``Recipe``, ``Machine``.  Out: a callable over its arrays.  Straight-line generated code, because a launch from
 Python costs about 5 microseconds and everything else should cost less.  Temporaries share one block per call, at
-offsets fixed beforehand; outputs are allocated one by one.  Read next: ``build``, ``graphs``.
+offsets fixed beforehand; outputs are allocated one by one.  Read next: ``machine_code``.
 """
 
 from __future__ import annotations
@@ -11,39 +11,15 @@ import ctypes
 import linecache
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
-from codegen_cupy import build, emulated
+import numpy as np
+
 from codegen_cupy.host import Call, Launch, Memory, Recipe, Release, View
-from codegen_cupy.kernel_text import Source
+from codegen_cupy.machine import Machine, memory_of
+from tinytorch.ops.opdef import TABLE
 
 ROUND = 256  # bytes to which temporaries are aligned
-
-
-@cache
-def architecture() -> str:
-    """NVRTC's name of the current device; Hopper's own instructions need ``sm_90a``."""
-    import cupy
-
-    found = cupy.cuda.Device().compute_capability
-    return "sm_90a" if found == "90" else f"sm_{found}"
-
-
-_functions: dict[tuple[str, bool], Any] = {}
-
-
-def functions(sources: Sequence[Source], *, fmad: bool = True) -> list[Any]:
-    """Loaded kernels, compiled side by side."""
-    import cupy
-
-    wanted = {s.text: s.name for s in sources if (s.text, fmad) not in _functions}
-    codes = build.cubins(list(wanted.items()), architecture(), fmad=fmad) if wanted else []
-    for (text, name), code in zip(wanted.items(), codes, strict=True):
-        module = cupy.cuda.function.Module()
-        module.load(code)
-        _functions[text, fmad] = module.get_function(name)
-    return [_functions[s.text, fmad] for s in sources]
 
 
 class Block:
@@ -63,35 +39,34 @@ class Block:
 class Writer:
     """Generates the function of one recipe."""
 
-    def __init__(self, recipe: Recipe, *, fmad: bool = True) -> None:
-        import cupy
-        from cupy_backends.cuda.api import driver
-
-        self.recipe, self.fmad, self.xp = recipe, fmad, cupy
+    def __init__(self, recipe: Recipe, machine: Machine, *, fmad: bool = True) -> None:
+        self.recipe, self.fmad, self.machine = recipe, fmad, machine
         self.names: dict[str, Any] = {
-            "alloc": cupy.cuda.alloc, "ndarray": cupy.ndarray, "launch": driver.launchKernel, "xp": cupy,
-            "stream_pointer": _current_stream_pointer(cupy), "look": emulated.look, "library_call": emulated.library_call,
-            "lock": threading.Lock(), "raise_failed": _raise_failed,
+            "alloc": machine.alloc, "ndarray": machine.ndarray, "launch": machine.launch, "machine": machine,
+            "stream_pointer": machine.stream, "look": machine.look, "library_call": library_call,
+            "lock": threading.Lock(), "raise_failed": _raise_failed, "memory_of": memory_of,
         }  # fmt: skip
         self.lines: list[str] = []
         self.home: dict[str, str] = {b: b for b in recipe.inputs}
         self.kept = {o.buffer for o in recipe.outputs if isinstance(o, View)}
         self.arrays: dict[str, Memory] = {}
-        self.pointer: dict[str, str] = {b: f"{_name(b)}.data.ptr" for b in recipe.inputs}
+        self.pointer: dict[str, str] = {b: machine.pointer.format(_name(b)) for b in recipe.inputs}
 
     def write(self) -> Callable[[Sequence[Any]], list[Any]]:
         self._homes()
         offsets, total = self._arena()
         add = self.lines.append
         launches = self.recipe.launches
-        kernels = functions([s.source for s in launches], fmad=self.fmad)
+        kernels = self.machine.functions([s.source for s in launches], fmad=self.fmad)
         add("def run(inputs):")
         if self.recipe.inputs:
             add(f"    {', '.join(map(_name, self.recipe.inputs))}, = inputs")
         add("    stream = stream_pointer()")
+        if self.machine.synchronous:
+            add("    machine.watch(inputs)")
         for number, s in enumerate(launches):
             if s.source.messages:
-                self.names[f"failed{number}"] = _failed_flag(self.xp)
+                self.names[f"failed{number}"] = self.machine.word()
                 self.names[f"messages{number}"] = s.source.messages
                 add(f"    if failed{number}[0][0]: raise_failed(failed{number}[0], messages{number})")
         if total:
@@ -176,7 +151,7 @@ class Writer:
             return _name(name)
         n, home = _name(name), self.home[name]
         if home in self.recipe.inputs:
-            memory = f"{_name(home)}.data"
+            memory = self.machine.memory.format(_name(home))
         elif home in self.kept_homes:
             memory = f"{_name(home)}_memory"
         else:
@@ -194,20 +169,23 @@ class Writer:
             add(f"        {cells}[{i}] = {self.pointer[b]}")
         at = len(s.buffers) + len(s.sizes)
         for i, n in enumerate(s.scratch_bytes):
-            memory = self.xp.zeros(max(n, 1), "uint8")
+            memory = self.machine.alloc(max(n, 1))
+            self.machine.ndarray((max(n, 1),), "uint8", memory, (1,)).fill(0)
             self.names[f"scratch{number}_{i}"] = memory
-            block.cells[at + i] = memory.data.ptr
+            block.cells[at + i] = memory.ptr
         if source.messages:
             block.cells[at + len(s.scratch_bytes)] = self.names[f"failed{number}"][1]
         (gx, gy), (bx, by) = s.grid, source.block
         add(f"        launch({kernel.ptr}, {gx}, {gy}, 1, {bx}, {by}, 1, 0, stream, {block.pointer}, 0)  # {source.name}")
+        if source.messages and self.machine.synchronous:
+            add(f"        if failed{number}[0][0]: raise_failed(failed{number}[0], messages{number}, earlier=False)")
 
     def _call(self, s: Call, number: int) -> None:
         name = f"call{len(self.names)}"
         self.names[name] = s
         buffers = dict.fromkeys(v.buffer for v in (*s.args, *s.outs) if isinstance(v, View))
         memory = ", ".join(f"{b!r}: {self._array(b)}" for b in buffers)
-        self.lines.append(f"        library_call(xp, {name}, {{{memory}}})  # {s.fn}")
+        self.lines.append(f"        library_call(machine, {name}, {{{memory}}})  # {s.fn}")
 
     def _output(self, o: Any) -> str:
         if not isinstance(o, View):
@@ -220,33 +198,29 @@ class Writer:
         return f"look({self._array(o.buffer)}, {name})"
 
 
-def prepared(recipe: Recipe, *, fmad: bool = True) -> Callable[[Sequence[Any]], list[Any]]:
-    """A callable that runs the recipe on the current device."""
-    return Writer(recipe, fmad=fmad).write()
+def prepared(recipe: Recipe, machine: Machine, *, fmad: bool = True) -> Callable[[Sequence[Any]], list[Any]]:
+    """A callable that runs the recipe."""
+    return Writer(recipe, machine, fmad=fmad).write()
+
+
+def library_call(machine: Machine, step: Call, memory: dict[str, Any]) -> None:
+    """An op row's eager kernel on views of memory, copied into its outputs."""
+    kernel = TABLE[step.fn].kernel
+    assert kernel is not None, f"{step.fn} has no kernel"
+    args = [machine.look(memory[a.buffer], a) if isinstance(a, View) else a for a in step.args]
+    with np.errstate(all="ignore"):
+        made = kernel(machine.xp, *args, **step.params)
+    results = made if isinstance(made, (tuple, list)) else (made,)
+    for view, result in zip(step.outs, results, strict=True):
+        machine.look(memory[view.buffer], view)[...] = result
 
 
 def _name(buffer: str) -> str:
     return f"b_{buffer}"
 
 
-def _current_stream_pointer(cupy: Any) -> Callable[[], int]:
-    try:
-        from cupy_backends.cuda.stream import get_current_stream_ptr
-    except ImportError:
-        return lambda: cupy.cuda.get_current_stream().ptr  # type: ignore[no-any-return]
-    return get_current_stream_ptr  # type: ignore[no-any-return]
-
-
-def _failed_flag(cupy: Any) -> tuple[Any, int]:
-    """A word in pinned host memory that kernels can write and the host can read without waiting."""
-    memory = cupy.cuda.alloc_pinned_memory(64)
-    word = (ctypes.c_int32 * 1).from_address(memory.ptr)
-    word[0] = 0
-    word._keeps_alive = memory
-    return word, memory.ptr
-
-
-def _raise_failed(failed: Any, messages: Sequence[str]) -> None:
-    """A check of an earlier call failed; the GPU runs behind the host, so this is the first chance to say so."""
+def _raise_failed(failed: Any, messages: Sequence[str], *, earlier: bool = True) -> None:
+    """A check failed.  A GPU runs behind the host, so there the next call is the first chance to say so."""
     number, failed[0] = failed[0], 0
-    raise IndexError(f"{messages[number - 1]} (in an earlier call: CUDA kernels run asynchronously)")
+    when = " (in an earlier call: CUDA kernels run asynchronously)" if earlier else ""
+    raise IndexError(f"{messages[number - 1]}{when}")

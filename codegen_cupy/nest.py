@@ -62,7 +62,7 @@ def _peel(loop: Loop) -> Nest:
     while True:
         *before, last = body
         inner_map = isinstance(last, Loop) and last.kind == "map"
-        if not inner_map or not all(isinstance(s, (Let, Load, Index)) for s in before):
+        if not inner_map or not all(isinstance(s, (Let, Load, Index, Check)) for s in before):
             return Nest(tuple(axes), body)
         assert isinstance(last, Loop)
         axes.append(Axis(last.axis, last.extent))

@@ -1,6 +1,6 @@
 """Compiles CUDA C++ text to machine code with NVRTC, through ctypes: needs the library, no driver and no GPU.
 
-Stage: codegen.  In: kernel text and an architecture such as ``sm_90a``.  Out: a cubin.  Read next: ``build``.
+Stage: codegen.  In: kernel text and an architecture such as ``sm_90a``.  Out: a cubin.  Read next: ``machine_code``.
 Run as a module it is a worker: requests on standard input, one JSON line each, answers on standard output.
 """
 

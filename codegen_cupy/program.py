@@ -1,7 +1,7 @@
 """What a built plan is: a callable that keeps one recipe per sizes and alignment.
 
 Stage: codegen.  In: ``Plan``, ``Config``.  Out: ``Program``, called with (list of arrays, sizes).
-Read next: ``host`` (recipes), ``launch`` (on a GPU), ``emulated`` (without one).
+Read next: ``host`` (recipes), ``launch`` (running them), ``machine`` (where).
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from codegen_cupy import emulated, launch
+from codegen_cupy import launch
 from codegen_cupy.host import Recipe, prepare
+from codegen_cupy.machine import machine
 from compiler.loop.ir import Plan
 from tinytorch.device import emulated as emulating
 
@@ -49,7 +50,7 @@ class Program:
             run = self._runs.get((sizes, aligned))
             if run is None:
                 recipe = self.recipe(sizes, aligned=aligned)
-                run = emulated.prepared(recipe) if self.emulate else launch.prepared(recipe)
+                run = launch.prepared(recipe, machine(self.emulate), fmad=not self.strict)
                 self._runs[sizes, aligned] = run
             return run
 

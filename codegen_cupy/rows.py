@@ -18,7 +18,7 @@ from codegen_cupy.pointwise import unflatten
 from codegen_cupy.schedule import WARP, Schedule, inner_loops
 from codegen_cupy.spell import memory_type, register_type
 from codegen_cupy.twopass import two_pass
-from compiler.loop.ir import Init, Kernel, Load, Loop, Stmt, Store, Update
+from compiler.loop.ir import Init, Kernel, Load, Loop, Store, Update
 from compiler.sym.expr import Symbol, as_int, ceildiv, coefficient, lift
 
 

@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from codegen_cupy import columns, nest as nests, pointwise, rows
+from codegen_cupy import columns, pointwise, rows
+from codegen_cupy import nest as nests
 from codegen_cupy.kernel_text import Source
 from codegen_cupy.nest import Nest
 from codegen_cupy.schedule import Schedule, Situation, choose, splittable

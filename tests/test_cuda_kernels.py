@@ -3,16 +3,14 @@ compile for two architectures, and no launch races."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
+from cuda_cases import CASES
 
-from codegen_cupy import emulate, emulated, host, nvrtc, sources
+from codegen_cupy import emulate, nvrtc, sources
 from compiler.loop import interp
-from compiler.loop.build import KernelRecorder, kernel
-from compiler.loop.ir import Kernel, Run
-from tinytorch.dtypes import DType, bfloat16, bool_, float16, float32, float64, int32, int64, promote_types, uint8
+from compiler.loop.ir import Buffer, Kernel
+from tinytorch.dtypes import DType
 
 needs_compiler = pytest.mark.skipif(not emulate.available(), reason="no C++ compiler")
 needs_nvrtc = pytest.mark.skipif(not nvrtc.available(), reason="no NVRTC")
@@ -20,315 +18,13 @@ needs_nvrtc = pytest.mark.skipif(not nvrtc.available(), reason="no NVRTC")
 ARCHITECTURES = ("sm_80", "sm_90a")
 
 
-# --- the kernels ------------------------------------------------------------------------------------------------------
-def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= n
-    return tuple(reversed(strides))
-
-
-def gelu(dtype: DType, n: int) -> Kernel:
-    def gelu(k: KernelRecorder) -> None:
-        x = k.param("x", dtype, (n,), (1,))
-        y = k.param("y", dtype, (n,), (1,))
-        for i in k.map(n):
-            v = k.cast(k.load(x, i), dtype=float64 if dtype is float64 else float32)
-            out = k.mul(k.mul(v, 0.5), k.add(k.erf(k.mul(v, 0.7071067811865476)), 1.0))
-            k.store(y, i, k.cast(out, dtype=dtype))
-        k.about(("gelu",), (("model.py", 12, "y = F.gelu(x)"),))
-
-    return kernel(gelu)
-
-
-def softmax(dtype: DType, rows: int, n: int) -> Kernel:
-    def softmax(k: KernelRecorder) -> None:
-        x = k.param("x", dtype, (rows, n), (n, 1))
-        y = k.param("y", dtype, (rows, n), (n, 1))
-        for i in k.map(rows):
-            m, s = k.init("softmax", float32, float32)
-            for j in k.reduce(n):
-                k.update("softmax", (m, s), k.cast(k.load(x, i * n + j), dtype=float32))
-            for j in k.map(n):
-                v = k.cast(k.load(x, i * n + j), dtype=float32)
-                k.store(y, i * n + j, k.cast(k.div(k.exp(k.sub(v, m)), s), dtype=dtype))
-
-    return kernel(softmax)
-
-
-def layer_norm(dtype: DType, rows: int, n: int) -> Kernel:
-    def layer_norm(k: KernelRecorder) -> None:
-        x = k.param("x", dtype, (rows, n), (n, 1))
-        w = k.param("w", dtype, (n,), (1,))
-        b = k.param("b", dtype, (n,), (1,))
-        y = k.param("y", dtype, (rows, n), (n, 1))
-        mean_out = k.param("mean", float32, (rows,), (1,))
-        rstd_out = k.param("rstd", float32, (rows,), (1,))
-        for i in k.map(rows):
-            mean, m2, count = k.init("welford", float32, float32, float32)
-            for j in k.reduce(n):
-                k.update("welford", (mean, m2, count), k.cast(k.load(x, i * n + j), dtype=float32))
-            rstd = k.rsqrt(k.add(k.div(m2, count), 1e-5))
-            k.store(mean_out, i, mean)
-            k.store(rstd_out, i, rstd)
-            for j in k.map(n):
-                v = k.cast(k.load(x, i * n + j), dtype=float32)
-                scale = k.cast(k.load(w, j), dtype=float32)
-                shift = k.cast(k.load(b, j), dtype=float32)
-                k.store(y, i * n + j, k.cast(k.add(k.mul(k.mul(k.sub(v, mean), rstd), scale), shift), dtype=dtype))
-
-    return kernel(layer_norm)
-
-
-def layer_norm_backward(rows: int, n: int) -> Kernel:
-    def layer_norm_backward(k: KernelRecorder) -> None:
-        g = k.param("g", float32, (rows, n), (n, 1))
-        x = k.param("x", float32, (rows, n), (n, 1))
-        w = k.param("w", float32, (n,), (1,))
-        mean = k.param("mean", float32, (rows,), (1,))
-        rstd = k.param("rstd", float32, (rows,), (1,))
-        dx = k.param("dx", float32, (rows, n), (n, 1))
-        dw = k.param("dw", float32, (n,), (1,))
-        db = k.param("db", float32, (n,), (1,))
-        for i in k.map(rows):
-            mu, r = k.load(mean, i), k.load(rstd, i)
-            a = k.init("add", float32)
-            b = k.init("add", float32)
-            for j in k.reduce(n):
-                gw = k.mul(k.load(g, i * n + j), k.load(w, j))
-                xhat = k.mul(k.sub(k.load(x, i * n + j), mu), r)
-                k.update("add", a, gw)
-                k.update("add", b, k.mul(gw, xhat))
-            for j in k.map(n):
-                gv = k.load(g, i * n + j)
-                xhat = k.mul(k.sub(k.load(x, i * n + j), mu), r)
-                inner = k.add(k.div(a, float(n)), k.mul(xhat, k.div(b, float(n))))
-                k.store(dx, i * n + j, k.mul(r, k.sub(k.mul(gv, k.load(w, j)), inner)))
-                k.store(dw, j, k.mul(gv, xhat), mode="add")
-                k.store(db, j, gv, mode="add")
-
-    return kernel(layer_norm_backward)
-
-
-def column_sum(dtype: DType, rows: int, n: int) -> Kernel:
-    def column_sum(k: KernelRecorder) -> None:
-        x = k.param("x", dtype, (rows, n), (n, 1))
-        y = k.param("y", float32, (n,), (1,))
-        for j in k.map(n):
-            a = k.init("add", float32)
-            for i in k.reduce(rows):
-                k.update("add", a, k.cast(k.load(x, i * n + j), dtype=float32))
-            k.store(y, j, k.mul(a, 1.0 / rows))
-
-    return kernel(column_sum)
-
-
-def column_softmax(rows: int, n: int) -> Kernel:
-    def column_softmax(k: KernelRecorder) -> None:
-        x = k.param("x", float32, (rows, n), (n, 1))
-        y = k.param("y", float32, (rows, n), (n, 1))
-        for j in k.map(n):
-            m, s = k.init("softmax", float32, float32)
-            for i in k.reduce(rows):
-                k.update("softmax", (m, s), k.load(x, i * n + j))
-            for i in k.map(rows):
-                k.store(y, i * n + j, k.div(k.exp(k.sub(k.load(x, i * n + j), m)), s))
-
-    return kernel(column_softmax)
-
-
-def full_sum(dtype: DType, n: int) -> Kernel:
-    def full_sum(k: KernelRecorder) -> None:
-        x = k.param("x", dtype, (n,), (1,))
-        y = k.param("y", dtype, (), ())
-        a = k.init("add", dtype)
-        for i in k.reduce(n):
-            k.update("add", a, k.load(x, i))
-        k.store(y, 0, a)
-
-    return kernel(full_sum)
-
-
-def argmax(dtype: DType, rows: int, n: int, combine: str = "argmax") -> Kernel:
-    def argmax(k: KernelRecorder) -> None:
-        x = k.param("x", dtype, (rows, n), (n, 1))
-        value = k.param("value", dtype, (rows,), (1,))
-        where = k.param("where", int64, (rows,), (1,))
-        for i in k.map(rows):
-            best, at = k.init(combine, dtype, int64)
-            for j in k.reduce(n):
-                k.update(combine, (best, at), k.load(x, i * n + j), k.index(j))
-            k.store(value, i, best)
-            k.store(where, i, at)
-
-    return kernel(argmax)
-
-
-def transpose_add(n: int, m: int) -> Kernel:
-    def transpose_add(k: KernelRecorder) -> None:
-        a = k.param("a", float32, (n, m), (m, 1))
-        b = k.param("b", float32, (n, m), (1, n))
-        y = k.param("y", float32, (n, m), (m, 1))
-        for i in k.map(n):
-            for j in k.map(m):
-                k.store(y, i * m + j, k.add(k.load(a, i * m + j), k.load(b, i + j * n)))
-
-    return kernel(transpose_add)
-
-
-def embedding(count: int, vocabulary: int, n: int, dtype: DType = float32) -> Kernel:
-    def embedding(k: KernelRecorder) -> None:
-        ids = k.param("ids", int64, (count,), (1,))
-        table = k.param("table", dtype, (vocabulary, n), (n, 1))
-        y = k.param("y", dtype, (count, n), (n, 1))
-        for i in k.map(count):
-            row = k.load(ids, i)
-            k.check(k.bit_and(k.ge(row, 0), k.lt(row, vocabulary)), "index out of range in embedding")
-            for j in k.map(n):
-                k.store(y, i * n + j, k.load(table, row * n + j))
-
-    return kernel(embedding)
-
-
-def embedding_backward(count: int, vocabulary: int, n: int, dtype: DType = float32) -> Kernel:
-    def embedding_backward(k: KernelRecorder) -> None:
-        ids = k.param("ids", int64, (count,), (1,))
-        g = k.param("g", dtype, (count, n), (n, 1))
-        table = k.param("table", dtype, (vocabulary, n), (n, 1))
-        for i in k.map(count):
-            row = k.load(ids, i)
-            for j in k.map(n):
-                k.store(table, row * n + j, k.load(g, i * n + j), mode="add")
-
-    return kernel(embedding_backward)
-
-
-def dropout(n: int) -> Kernel:
-    def dropout(k: KernelRecorder) -> None:
-        state = k.param("state", int64, (2,), (1,))
-        x = k.param("x", float32, (n,), (1,))
-        y = k.param("y", float32, (n,), (1,))
-        for i in k.map(n):
-            seed, offset = k.load(state, 0), k.load(state, 1)
-            word = k.philox(seed, k.add(offset, k.index(i // 4)), k.index(i % 4))
-            uniform = k.mul(k.cast(k.shr(word, k.const(8, dtype=word_type())), dtype=float32), 2.0**-24)
-            k.store(y, i, k.where(k.lt(uniform, 0.9), k.div(k.load(x, i), 0.9), 0.0, dtype=float32))
-
-    return kernel(dropout)
-
-
-def word_type() -> DType:
-    from tinytorch.dtypes import uint32
-
-    return uint32
-
-
-def cumsum(rows: int, n: int, dtype: DType = float32) -> Kernel:
-    def cumsum(k: KernelRecorder) -> None:
-        x = k.param("x", dtype, (rows, n), (n, 1))
-        y = k.param("y", dtype, (rows, n), (n, 1))
-        for i in k.map(rows):
-            a = k.init("add", dtype)
-            for j in k.scan(n):
-                k.update("add", a, k.load(x, i * n + j))
-                k.store(y, i * n + j, a)
-
-    return kernel(cumsum)
-
-
-def two_loops(n: int) -> Kernel:
-    """Loops side by side, of different lengths."""
-
-    def two_loops(k: KernelRecorder) -> None:
-        x = k.param("x", float32, (n,), (1,))
-        y = k.param("y", float32, (n,), (1,))
-        z = k.param("z", int32, (n + 5,), (1,))
-        for i in k.map(n):
-            k.store(y, i, k.neg(k.load(x, i)))
-        for i in k.map(n + 5):
-            k.store(z, i, k.cast(k.index(i * 3), dtype=int32))
-
-    return kernel(two_loops)
-
-
-def strided_rows(rows: int, n: int) -> Kernel:
-    """A reduction over two dimensions of a transposed, reversed input: nothing lies side by side."""
-
-    def strided_rows(k: KernelRecorder) -> None:
-        x = k.param("x", float32, (rows, n, 3), (3 * n, -3, 1))
-        y = k.param("y", float32, (rows,), (1,))
-        for i in k.map(rows):
-            a = k.init("max", float32)
-            for j in k.reduce(n):
-                for c in k.reduce(3):
-                    k.update("max", a, k.load(x, i * 3 * n - 3 * j + c))
-            k.store(y, i, a)
-
-    return kernel(strided_rows)
-
-
-def masked(n: int) -> Kernel:
-    """Padding: reads outside the input are masked."""
-
-    def masked(k: KernelRecorder) -> None:
-        x = k.param("x", float32, (n,), (1,))
-        y = k.param("y", float32, (n + 4,), (1,))
-        for i in k.map(n + 4):
-            at = k.index(i - 2)
-            inside = k.bit_and(k.ge(at, 0), k.lt(at, n))
-            k.store(y, i, k.load(x, i - 2, mask=inside, other=-1.0))
-
-    return kernel(masked)
-
-
-CASES: dict[str, Callable[[], Kernel]] = {
-    "gelu_float32": lambda: gelu(float32, 5000),
-    "gelu_float16": lambda: gelu(float16, 70000),
-    "gelu_bfloat16": lambda: gelu(bfloat16, 140_000),
-    "gelu_float64": lambda: gelu(float64, 1001),
-    "softmax_small": lambda: softmax(float32, 37, 10),
-    "softmax_odd": lambda: softmax(float32, 5, 333),
-    "softmax_4096": lambda: softmax(float32, 3, 4096),
-    "softmax_half": lambda: softmax(bfloat16, 4, 1024),
-    "softmax_long": lambda: softmax(float32, 2, 40_000),
-    "layer_norm": lambda: layer_norm(float32, 9, 768),
-    "layer_norm_half": lambda: layer_norm(float16, 6, 512),
-    "layer_norm_long": lambda: layer_norm(float32, 2, 36_001),
-    "layer_norm_backward": lambda: layer_norm_backward(70, 256),
-    "layer_norm_backward_odd": lambda: layer_norm_backward(5, 77),
-    "column_sum": lambda: column_sum(float32, 300, 96),
-    "column_sum_half": lambda: column_sum(bfloat16, 513, 320),
-    "column_sum_odd": lambda: column_sum(float32, 50, 33),
-    "column_softmax": lambda: column_softmax(70, 40),
-    "full_sum": lambda: full_sum(float32, 100_003),
-    "full_sum_int": lambda: full_sum(int64, 30_000),
-    "full_sum_small": lambda: full_sum(int32, 13),
-    "argmax": lambda: argmax(float32, 7, 500),
-    "argmin_int": lambda: argmax(int32, 6, 64, "argmin"),
-    "argmax_bytes": lambda: argmax(uint8, 3, 100),
-    "transpose_add": lambda: transpose_add(70, 45),
-    "embedding": lambda: embedding(21, 50, 64),
-    "embedding_half": lambda: embedding(300, 20, 512, bfloat16),
-    "embedding_backward": lambda: embedding_backward(30, 7, 20),
-    "embedding_backward_half": lambda: embedding_backward(9, 4, 12, float16),
-    "dropout": lambda: dropout(1000),
-    "cumsum": lambda: cumsum(5, 100),
-    "cumsum_int": lambda: cumsum(2, 33, int64),
-    "two_loops": lambda: two_loops(100),
-    "strided_rows": lambda: strided_rows(6, 40),
-    "masked": lambda: masked(50),
-}
-
-
-# --- running them -----------------------------------------------------------------------------------------------------
 def arguments(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:
     """Random inputs; outputs and combining targets hold random values too."""
     rng = np.random.default_rng(seed)
-    return [array_for(b, rng, kernel) for b in kernel.params]
+    return [array_for(b, rng) for b in kernel.params]
 
 
-def array_for(b, rng, kernel):  # type: ignore[no-untyped-def]
+def array_for(b: Buffer, rng: np.random.Generator) -> np.ndarray:
     shape, dtype = tuple(b.shape), b.dtype
     if dtype.kind == "f":
         flat = rng.standard_normal(shape).astype(dtype.np)
@@ -350,14 +46,13 @@ def array_for(b, rng, kernel):  # type: ignore[no-untyped-def]
 def emulate_kernel(k: Kernel, arrays: list[np.ndarray], *, check: bool = False, backwards: bool = False) -> None:
     memory = {b.name: a for b, a in zip(k.params, arrays, strict=True)}
     for source in sources.sources(k, {}):
+        scratch = [np.full(int(s.items) * s.itemsize, 0 if s.zeroed else 0xA5, np.uint8) for s in source.scratch]
+        failed = [np.zeros(1, np.int32)] if source.messages else []
+        grid = (min(int(source.work), source.max_blocks), source.split)
         machine = emulate.compile_kernel(source.text, source.name, check=check)
-        run = Run(0, tuple(memory))
-        step = host.Launch(
-            source, (int(source.work), source.split) if source.work < source.max_blocks else (source.max_blocks, 1),
-            source.buffers, (), tuple(int(s.items) * s.itemsize for s in source.scratch),
-        )  # fmt: skip
-        assert run.args
-        emulated.launch(machine, step, memory, backwards=backwards)
+        machine(grid, source.block, [*(memory[b] for b in source.buffers), *scratch, *failed], backwards=backwards)
+        for s, left in zip(source.scratch, scratch, strict=True):
+            assert not s.zeroed or not left.any(), f"{s.name} is not left at zero"
 
 
 def close(got: np.ndarray, want: np.ndarray, dtype: DType) -> None:
@@ -381,14 +76,10 @@ def test_emulated_kernel_gives_what_the_interpreter_gives(name: str) -> None:
     interp_arrays = [
         w if b.name in k.writes else g for b, w, g in zip(k.params, want, got, strict=True)
     ]
-    interp.run_kernel(small(k), interp_arrays)
+    interp.run_kernel(k, interp_arrays)
     for b, g, w in zip(k.params, got, interp_arrays, strict=True):
         if b.name in k.writes:
             close(np.asarray(g), np.asarray(w), b.dtype)
-
-
-def small(k: Kernel) -> Kernel:
-    return k
 
 
 @needs_compiler
@@ -405,7 +96,3 @@ def test_no_kernel_races_or_leaves_its_buffers(name: str) -> None:
 def test_kernel_compiles_under_nvrtc(name: str, arch: str) -> None:
     for source in sources.sources(CASES[name](), {}):
         assert nvrtc.compile_text(source.text, arch)[:4] == b"\x7fELF"
-
-
-def test_promotions_used_here() -> None:
-    assert promote_types(bool_, float16) is float16

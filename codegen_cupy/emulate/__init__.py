@@ -45,6 +45,7 @@ class EmulatedKernel:
         self.fibers = check or bool(_WAITS.search(text))
         self._lib = ctypes.CDLL(str(library))
         self._lock = threading.Lock()
+        self.ptr = id(self)
 
     def __call__(
         self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], *, backwards: bool = False
@@ -52,19 +53,24 @@ class EmulatedKernel:
         """Launch.  ``backwards`` runs the threads in the opposite order, which a correct kernel cannot tell."""
         cells = [_cell(a) for a in args]
         pointers = (ctypes.c_void_p * max(1, len(cells)))(*[ctypes.addressof(c) for c in cells])
+        if self.check:
+            self.set_ranges([a for a in args if isinstance(a, np.ndarray)])
+        self.launch(grid, block, ctypes.addressof(pointers), backwards=backwards)
+
+    def launch(self, grid: Sequence[int], block: Sequence[int], params: int, *, backwards: bool = False) -> None:
+        """Launch with the address of an array of argument addresses, as ``cuLaunchKernel`` takes it."""
         dims = (ctypes.c_uint * 6)(*_three(grid), *_three(block))
         message = ctypes.create_string_buffer(2000)
         with self._lock:
-            if self.check:
-                self._set_ranges([a for a in args if isinstance(a, np.ndarray)])
             failed = self._lib.tt_launch(
-                pointers, dims, int(self.fibers), int(backwards), message, ctypes.c_size_t(len(message))
+                ctypes.c_void_p(params), dims, int(self.fibers), int(backwards), message, ctypes.c_size_t(len(message))
             )
         if failed:
             raise EmulationError(f"{self.name}: {self._with_lines(message.value.decode())}")
 
-    def _set_ranges(self, arrays: list[np.ndarray]) -> None:
-        spans = {np.lib.array_utils.byte_bounds(a) if a.size else (a.ctypes.data, a.ctypes.data) for a in arrays}
+    def set_ranges(self, arrays: Sequence[np.ndarray]) -> None:
+        """The memory that the next checked launch may touch."""
+        spans = {np.lib.array_utils.byte_bounds(a) for a in arrays if a.size}
         flat = [n for low, high in sorted(spans) for n in (low, high - low)]
         self._lib.tt_set_ranges((ctypes.c_uint64 * max(1, len(flat)))(*flat), len(spans))
 
