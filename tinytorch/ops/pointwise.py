@@ -18,19 +18,27 @@ def row(name: str, body: Any, vjp: Any = None, **more: Any) -> Op:
     return Op(name=name, kind="pointwise", body=body, vjp=vjp, **more)
 
 
+def conjugate(x: Any) -> Any:
+    """The complex conjugate; what is real, number or tensor, is itself."""
+    if isinstance(x, complex):
+        return x.conjugate()
+    dtype = getattr(x, "dtype", None)
+    return conj(x) if dtype is not None and dtype.is_complex else x
+
+
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 add = row("add", lambda s, x, y: s.add(x, y), lambda out, x, y: (lambda g: g, lambda g: g), ufunc="add")
 sub = row("sub", lambda s, x, y: s.sub(x, y), lambda out, x, y: (lambda g: g, lambda g: neg(g)), ufunc="subtract")
 mul = row(
     "mul",
     lambda s, x, y: s.mul(x, y),
-    lambda out, x, y: (lambda g: mul(g, conj(y)), lambda g: mul(g, conj(x))),
+    lambda out, x, y: (lambda g: mul(g, conjugate(y)), lambda g: mul(g, conjugate(x))),
     ufunc="multiply",
 )
 div = row(
     "div",
     lambda s, x, y: s.div(x, y),
-    lambda out, x, y: (lambda g: div(g, conj(y)), lambda g: neg(div(mul(g, conj(out)), conj(y)))),
+    lambda out, x, y: (lambda g: div(g, conjugate(y)), lambda g: neg(div(mul(g, conjugate(out)), conjugate(y)))),
     ufunc="true_divide",
     types="float",
 )
@@ -129,14 +137,14 @@ copysign = row(
 )
 
 # --- elementary functions ---------------------------------------------------------------------------------------------
-exp = row("exp", lambda s, x: s.exp(x), lambda out, x: (lambda g: mul(g, conj(out)),), ufunc="exp", types="float")
+exp = row("exp", lambda s, x: s.exp(x), lambda out, x: (lambda g: mul(g, conjugate(out)),), ufunc="exp", types="float")
 exp2 = row(
     "exp2", lambda s, x: s.exp2(x), lambda out, x: (lambda g: mul(g, mul(out, math.log(2))),), ufunc="exp2", types="float"
 )
 expm1 = row(
     "expm1", lambda s, x: s.expm1(x), lambda out, x: (lambda g: mul(g, add(out, 1.0)),), ufunc="expm1", types="float"
 )
-log = row("log", lambda s, x: s.log(x), lambda out, x: (lambda g: div(g, conj(x)),), ufunc="log", types="float")
+log = row("log", lambda s, x: s.log(x), lambda out, x: (lambda g: div(g, conjugate(x)),), ufunc="log", types="float")
 log2 = row(
     "log2", lambda s, x: s.log2(x), lambda out, x: (lambda g: div(g, mul(x, math.log(2))),), ufunc="log2", types="float"
 )
