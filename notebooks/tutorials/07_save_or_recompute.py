@@ -110,14 +110,15 @@ print(report)
 #   row; the partitioner keeps no list of its own.
 # - Inputs and parameters are alive in any case, so keeping one is free.
 #
-# The picture: thick red borders are saved, violet is computed again in backward, orange depends on the loss's gradient.
+# The picture: thick red borders are saved, violet is computed again in backward, orange runs in
+# backward only.
 
 # %%
 cut = find_cut(joint)
 
 
 def side(n):
-    if n in joint.backward:
+    if n in joint.backward or n in joint.between:
         return "backward"
     return "recomputed" if n in cut.recomputed else "input" if n.op == "placeholder" else "forward"
 
