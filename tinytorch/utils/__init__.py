@@ -1,0 +1,9 @@
+"""``tinytorch.utils``: data loading, checkpointing, hooks, trees.
+
+Stage: eager.  Mirrors ``torch.utils``.  Read next: ``data``, ``checkpoint``.
+"""
+
+from tinytorch import hooks
+from tinytorch.utils import checkpoint, data
+
+__all__ = ["checkpoint", "data", "hooks"]
