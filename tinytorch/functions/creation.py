@@ -58,9 +58,9 @@ def array_of(data: Any, dtype: DType | None) -> Any:
         found = np.array(data, order="C")
         dtypes.from_numpy(found.dtype)
     elif isinstance(data, bool | int | float | complex):
-        found = np.array(data, _type_of_numbers([data]).np)
+        found = np.array(data, _wide_type([data], dtype).np)
     else:
-        found = _array_of_sequence(data)
+        found = _array_of_sequence(data, dtype)
     return found if dtype is None else dispatch.cast_array(np, found, dtype.np)
 
 
@@ -75,13 +75,21 @@ def _type_of_numbers(values: list[Any]) -> DType:
     return dtypes.int64
 
 
-def _array_of_sequence(data: Any) -> Any:
+def _wide_type(values: list[Any], dtype: DType | None) -> DType:
+    """The type Python numbers are read in: when another floating type is asked for, without a detour by the default."""
+    found = _type_of_numbers(values)
+    if dtype is None or found.kind not in "fc":
+        return found
+    return dtypes.complex128 if found.kind == "c" else dtypes.float64
+
+
+def _array_of_sequence(data: Any, dtype: DType | None) -> Any:
     leaves: list[Any] = []
     shape = _walk(data, leaves, 0)
     if any(isinstance(v, np.generic) for v in leaves):
         found = np.array(leaves).reshape(shape)
         return found if all(isinstance(v, np.generic) for v in leaves) else found.astype(_type_of_numbers([plain(v) for v in leaves]).np)
-    return np.array(leaves, _type_of_numbers(leaves).np).reshape(shape)
+    return np.array(leaves, _wide_type(leaves, dtype).np).reshape(shape)
 
 
 def _walk(data: Any, leaves: list[Any], depth: int) -> tuple[int, ...]:

@@ -303,7 +303,7 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
             return total
         ones = _source(input, index, 1)
         base = creation.ones_like(input) if include_self else creation.zeros_like(input)
-        count = ops.clamp(ops.scatter_add(base, index, ones, dim=d), 1, None)
+        count = ops.clamp_min(ops.scatter_add(base, index, ones, dim=d), 1)
         return ops.div(total, count) if input.dtype.is_floating_point else ops.floordiv(total, count)
     return ops.scatter_reduce(input, index, src, dim=d, reduce=reduce, include_self=include_self)
 
@@ -357,7 +357,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """``input`` with the elements under the mask replaced by ``source``'s in order."""
     mask = mask.expand(*input.shape)
-    order = ops.clamp(ops.sub(ops.cumsum(mask.reshape(-1), dim=0), 1), 0, None)
+    order = ops.clamp_min(ops.sub(ops.cumsum(mask.reshape(-1), dim=0), 1), 0)
     taken = ops.index_select(source.reshape(-1), order, dim=0).reshape(input.shape)
     return ops.where(mask, taken, input)
 

@@ -287,7 +287,11 @@ def clamp(input: Tensor, min: Any = None, max: Any = None, *, out: Tensor | None
     need_tensor("clamp", input)
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    return into(out, ops.clamp(input, *(b if isinstance(b, Tensor) else plain(b) for b in (min, max))))
+    if min is not None:
+        input = ops.clamp_min(input, min if isinstance(min, Tensor) else plain(min))
+    if max is not None:
+        input = ops.clamp_max(input, max if isinstance(max, Tensor) else plain(max))
+    return into(out, input)
 
 
 clip = clamp
@@ -322,8 +326,15 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
                 f"{value.ndim} dimension(s)."
             )
         return ops.where(mask, value.to(input.dtype), input)
-    check_number(input.dtype, value)
-    return ops.where(mask, value, input)
+    return ops.where(mask, number_in(input.dtype, value), input)
+
+
+def number_in(dtype: DType, value: Any) -> Any:
+    """A Python number as one that does not promote ``dtype``: cut to an integer, made a bool."""
+    check_number(dtype, value)
+    if dtype is dtypes.bool_:
+        return value != 0
+    return math.trunc(value) if dtype.kind in "iu" and type(value) is float else value
 
 
 def check_number(dtype: DType, value: Any) -> None:

@@ -158,22 +158,24 @@ def result_type(operands: Sequence[Any]) -> DType:
     for x in operands:
         if isinstance(x, Meta):
             level, dtype = (0, x.dtype) if len(x.shape) else (1, x.dtype)
-        elif x is None:  # an absent bound
-            continue
         else:
             level, dtype = 2, scalar_dtype(x)
         have = found[level]
         found[level] = dtype if have is None else dtypes.promote_types(have, dtype)
-    result: DType | None = None
-    for level, dtype in enumerate(found):
-        if dtype is None:
-            continue
-        if result is None or dtypes.category(dtype) > dtypes.category(result):
-            # a weak float meeting an integer tensor brings the default float, as in PyTorch
-            if level == 2 and result is not None and dtype.kind == "c" and result.is_floating_point:
-                dtype = result.to_complex()
-            result = dtype
+    result = _joined(found[0], _joined(found[1], found[2]))
     return result or dtypes.get_default_dtype()
+
+
+def _joined(strong: DType | None, weak: DType | None) -> DType | None:
+    """What two groups give: the strong one's type unless the weak one's category is higher."""
+    if strong is None or weak is None:
+        return strong or weak
+    high, low = dtypes.category(strong), dtypes.category(weak)
+    if high >= low:
+        return strong
+    if high == 2:  # floats meet complex numbers: their own precision, complex
+        return strong.to_complex()
+    return dtypes.promote_types(strong, weak)
 
 
 def compute_types(op: Op, operands: Sequence[Any]) -> tuple[DType, DType]:

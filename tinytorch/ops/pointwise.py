@@ -6,12 +6,13 @@ to one element, in the vocabulary of ``ops.scalars``; its vjp is written in rows
 
 from __future__ import annotations
 
+import cmath
 import math
 from typing import Any
 
 from tinytorch import dtypes
 from tinytorch.dtypes import DType
-from tinytorch.ops.opdef import Meta, Op, broadcast_shapes
+from tinytorch.ops.opdef import Meta, Op, broadcast_shapes, elementwise_strides, pointwise_infer, result_type
 
 
 def row(name: str, body: Any, vjp: Any = None, **more: Any) -> Op:
@@ -24,6 +25,13 @@ def conjugate(x: Any) -> Any:
         return x.conjugate()
     dtype = getattr(x, "dtype", None)
     return conj(x) if dtype is not None and dtype.is_complex else x
+
+
+def conj_of(x: Any) -> Any:
+    """The conjugate, which a real tensor or number is of itself."""
+    if isinstance(x, complex):
+        return x.conjugate()
+    return conj(x) if hasattr(x, "dtype") and x.dtype.is_complex else x
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
@@ -42,7 +50,12 @@ div = row(
     ufunc="true_divide",
     types="float",
 )
-floordiv = row("floordiv", lambda s, x, y: s.floordiv(x, y), ufunc="floor_divide")
+floordiv = row(
+    "floordiv",
+    lambda s, x, y: s.floordiv(x, y),
+    lambda out, x, y: (lambda g: mul(g, 0.0), lambda g: mul(g, 0.0)),
+    ufunc="floor_divide",
+)
 mod = row(
     "mod",
     lambda s, x, y: s.mod(x, y),
@@ -56,27 +69,55 @@ fmod = row(
     ufunc="fmod",
 )
 neg = row("neg", lambda s, x: s.neg(x), lambda out, x: (lambda g: neg(g),), ufunc="negative")
-abs_ = row("abs", lambda s, x: s.abs(x), lambda out, x: (lambda g: mul(g, sign(x)),), ufunc="absolute")
-sign = row("sign", lambda s, x: s.sign(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="sign")
+abs_ = row(
+    "abs",
+    lambda s, x: s.abs(x),
+    lambda out, x: (lambda g: mul(g, direction(x)),),
+    infer=lambda x: pointwise_infer(abs_, [x], {})._replace(dtype=x.dtype.to_real()),
+    ufunc="absolute",
+)
+sign = row(
+    "sign",
+    lambda s, x: s.where(s.ne(x, x), s.like(0, x), s.sign(x)),
+    lambda out, x: (lambda g: mul(g, 0.0),),
+    doc="-1, 0 or 1; 0 for NaN, as in PyTorch",
+)
+
+
+def direction(x: Any) -> Any:
+    """sign(x), for complex numbers x / |x|, 0 at 0."""
+    if not x.dtype.is_complex:
+        return sign(x)
+    size = abs_(x)
+    return where(eq(size, 0.0), 0.0, div(x, size))
+
 
 
 def _pow_vjp(out: Any, x: Any, y: Any) -> Any:
-    def of_exponent(g: Any) -> Any:
-        return where(eq(x, 0.0), mul(g, 0.0), mul(mul(g, out), log(x)))
+    """0 ** 0 is constant in its base, and constant in its exponent where the base is 0 and the exponent not negative."""
 
-    if isinstance(y, int | float):
-        if y == 0:
-            return (lambda g: mul(g, 0.0), None)
-        return (lambda g: mul(g, mul(y, pow_(x, y - 1))), None)
-    return (lambda g: mul(g, where(eq(y, 0.0), 0.0, mul(y, pow_(x, sub(y, 1.0))))), of_exponent)
+    def of_base(g: Any) -> Any:
+        if not hasattr(y, "dtype"):
+            return mul(g, 0.0) if y == 0 else mul(g, conj_of(mul(pow_(x, y - 1), y)))
+        return where(eq(y, 0.0), 0.0, mul(g, conj_of(mul(y, pow_(x, sub(y, 1))))))
+
+    def of_exponent(g: Any) -> Any:
+        if hasattr(x, "dtype"):
+            flat = bit_and(eq(x, 0.0), ge(y, 0.0)) if not out.dtype.is_complex else eq(x, 0.0)
+            return where(flat, 0.0, mul(g, conj_of(mul(out, log(x)))))
+        if x == 0:
+            return where(ge(y, 0.0), 0.0, mul(g, mul(out, -math.inf)))
+        return mul(g, conj_of(mul(out, cmath.log(x) if isinstance(x, complex) or x < 0 else math.log(x))))
+
+    return of_base, of_exponent
 
 
 pow_ = row("pow", lambda s, x, y: s.pow(x, y), _pow_vjp, ufunc="power")
-square = row("square", lambda s, x: s.mul(x, x), lambda out, x: (lambda g: mul(g, mul(x, 2.0)),), ufunc="square")
+square = row("square", lambda s, x: s.mul(x, x), lambda out, x: (lambda g: mul(g, mul(conj_of(x), 2.0)),), ufunc="square")
 reciprocal = row(
     "reciprocal",
     lambda s, x: s.div(s.like(1, x), x),
-    lambda out, x: (lambda g: neg(mul(g, mul(out, out))),),
+    lambda out, x: (lambda g: neg(mul(g, conj_of(mul(out, out)))),),
     types="float",
 )
 
@@ -101,37 +142,24 @@ minimum = row(
 )
 
 
-def _clamp_body(s: Any, x: Any, low: Any, high: Any) -> Any:
-    """NaN of the element or of a bound stays; with low > high the result is high."""
-    if low is not None:
-        x = s.maximum(x, low)
-    return x if high is None else s.minimum(x, high)
-
-
-def _clamp_vjp(out: Any, x: Any, low: Any, high: Any) -> Any:
-    """Bounds own the cotangent where they cut; at equality it is the element's."""
-
-    def of_x(g: Any) -> Any:
-        if low is not None:
-            g = where(ge(x, low), g, 0.0)
-        return g if high is None else where(le(x, high), g, 0.0)
-
-    def of_low(g: Any) -> Any:
-        g = where(lt(x, low), g, 0.0)
-        return g if high is None else where(lt(low, high), g, 0.0)
-
-    def of_high(g: Any) -> Any:
-        over = gt(x, high)
-        return where(over if low is None else bit_or(over, gt(low, high)), g, 0.0)
-
-    return (of_x, of_low if low is not None else None, of_high if high is not None else None)
-
-
-clamp = row("clamp", _clamp_body, _clamp_vjp, doc="bounds are tensors, numbers or None")
+clamp_min = row(
+    "clamp_min",
+    lambda s, x, low: s.maximum(x, low),
+    lambda out, x, low: (lambda g: where(ge(x, low), g, 0.0), lambda g: where(lt(x, low), g, 0.0)),
+    ufunc="maximum",
+    doc="as maximum; at equality the cotangent is the element's, not the bound's",
+)
+clamp_max = row(
+    "clamp_max",
+    lambda s, x, high: s.minimum(x, high),
+    lambda out, x, high: (lambda g: where(le(x, high), g, 0.0), lambda g: where(gt(x, high), g, 0.0)),
+    ufunc="minimum",
+    doc="as minimum; at equality the cotangent is the element's, not the bound's",
+)
 copysign = row(
     "copysign",
     lambda s, x, y: s.copysign(x, y),
-    lambda out, x, y: (lambda g: where(eq(x, 0.0), 0.0, mul(g, copysign(sign(x), mul(x, y)))), None),
+    lambda out, x, y: (lambda g: where(eq(x, 0.0), 0.0, mul(g, copysign(sign(x), mul(x, y)))), lambda g: mul(g, 0.0)),
     ufunc="copysign",
     types="float",
 )
@@ -159,18 +187,18 @@ log1p = row(
     "log1p", lambda s, x: s.log1p(x), lambda out, x: (lambda g: div(g, add(x, 1.0)),), ufunc="log1p", types="float"
 )
 sqrt = row(
-    "sqrt", lambda s, x: s.sqrt(x), lambda out, x: (lambda g: div(g, mul(out, 2.0)),), ufunc="sqrt", types="float"
+    "sqrt", lambda s, x: s.sqrt(x), lambda out, x: (lambda g: div(g, mul(conj_of(out), 2.0)),), ufunc="sqrt", types="float"
 )
 rsqrt = row(
     "rsqrt",
     lambda s, x: s.rsqrt(x),
-    lambda out, x: (lambda g: mul(g, mul(-0.5, mul(out, mul(out, out)))),),
+    lambda out, x: (lambda g: mul(g, conj_of(mul(-0.5, mul(out, mul(out, out))))),),
     types="float",
 )
-sin = row("sin", lambda s, x: s.sin(x), lambda out, x: (lambda g: mul(g, cos(x)),), ufunc="sin", types="float")
-cos = row("cos", lambda s, x: s.cos(x), lambda out, x: (lambda g: neg(mul(g, sin(x))),), ufunc="cos", types="float")
+sin = row("sin", lambda s, x: s.sin(x), lambda out, x: (lambda g: mul(g, conj_of(cos(x))),), ufunc="sin", types="float")
+cos = row("cos", lambda s, x: s.cos(x), lambda out, x: (lambda g: neg(mul(g, conj_of(sin(x)))),), ufunc="cos", types="float")
 tan = row(
-    "tan", lambda s, x: s.tan(x), lambda out, x: (lambda g: mul(g, add(mul(out, out), 1.0)),), ufunc="tan", types="float"
+    "tan", lambda s, x: s.tan(x), lambda out, x: (lambda g: mul(g, conj_of(add(mul(out, out), 1.0))),), ufunc="tan", types="float"
 )
 asin = row(
     "asin",
@@ -203,12 +231,12 @@ atan2 = row(
     ufunc="arctan2",
     types="float",
 )
-sinh = row("sinh", lambda s, x: s.sinh(x), lambda out, x: (lambda g: mul(g, cosh(x)),), ufunc="sinh", types="float")
-cosh = row("cosh", lambda s, x: s.cosh(x), lambda out, x: (lambda g: mul(g, sinh(x)),), ufunc="cosh", types="float")
+sinh = row("sinh", lambda s, x: s.sinh(x), lambda out, x: (lambda g: mul(g, conj_of(cosh(x))),), ufunc="sinh", types="float")
+cosh = row("cosh", lambda s, x: s.cosh(x), lambda out, x: (lambda g: mul(g, conj_of(sinh(x))),), ufunc="cosh", types="float")
 tanh = row(
     "tanh",
     lambda s, x: s.tanh(x),
-    lambda out, x: (lambda g: mul(g, sub(1.0, mul(out, out))),),
+    lambda out, x: (lambda g: mul(g, conj_of(sub(1.0, mul(out, out)))),),
     ufunc="tanh",
     types="float",
 )
@@ -242,11 +270,14 @@ erf = row(
 sigmoid = row(
     "sigmoid",
     lambda s, x: s.div(s.like(1, x), s.add(s.like(1, x), s.exp(s.neg(x)))),
-    lambda out, x: (lambda g: mul(g, mul(out, sub(1.0, out))),),
+    lambda out, x: (lambda g: mul(g, conj_of(mul(out, sub(1.0, out)))),),
     types="float",
 )
 relu = row(
-    "relu", lambda s, x: s.maximum(x, s.like(0, x)), lambda out, x: (lambda g: where(gt(out, 0), g, 0.0),), types="same"
+    "relu",
+    lambda s, x: s.where(s.lt(x, s.like(0, x)), s.like(0, x), x),
+    lambda out, x: (lambda g: where(gt(out, 0), g, 0.0),),
+    doc="-0.0 and NaN stay, as in PyTorch"
 )
 
 # --- rounding ---------------------------------------------------------------------------------------------------------
@@ -268,12 +299,19 @@ logical_not = row("logical_not", lambda s, x: s.eq(x, s.like(0, x)), ufunc="logi
 
 def _where_infer(c: Any, x: Any, y: Any) -> Meta:
     """Types come from x and y alone; the condition must be bool."""
-    from tinytorch.ops.opdef import result_type
-
     if isinstance(c, Meta) and c.dtype is not dtypes.bool_:
-        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {c.dtype.name}")
-    shapes = [m.shape for m in (c, x, y) if isinstance(m, Meta)]
-    return Meta(broadcast_shapes(*shapes), result_type([x, y]))
+        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {c.dtype.title}")
+    metas = [m for m in (c, x, y) if isinstance(m, Meta)]
+    shape = broadcast_shapes(*[m.shape for m in metas])
+    return Meta(shape, result_type([x, y]), elementwise_strides(shape, metas))
+
+
+def _where_kernel(xp: Any, c: Any, x: Any, y: Any) -> Any:
+    if getattr(x, "dtype", None) == getattr(y, "dtype", 0):
+        return xp.where(c, x, y)
+    metas = [Meta(a.shape, dtypes.from_numpy(a.dtype)) if hasattr(a, "shape") else a for a in (x, y)]
+    to = result_type(metas).np
+    return xp.where(c, *(a.astype(to) if hasattr(a, "astype") else xp.asarray(a).astype(to) for a in (x, y)))
 
 
 where = row(
@@ -282,7 +320,7 @@ where = row(
     lambda out, c, x, y: (None, lambda g: where(c, g, 0.0), lambda g: where(c, 0.0, g)),
     infer=_where_infer,
     types="custom",
-    kernel=lambda xp, c, x, y: xp.where(c, x, y),
+    kernel=_where_kernel,
 )
 
 # --- bits -------------------------------------------------------------------------------------------------------------
@@ -294,20 +332,25 @@ shl = row("shl", lambda s, x, y: s.shl(x, y), ufunc="left_shift")
 shr = row("shr", lambda s, x, y: s.shr(x, y), ufunc="right_shift")
 
 # --- copies and types -------------------------------------------------------------------------------------------------
-clone = row("clone", lambda s, x: x, lambda out, x: (lambda g: g,), kernel=lambda xp, x: xp.array(x, copy=True))
+clone = row("clone", lambda s, x: x, lambda out, x: (lambda g: g,), kernel=lambda xp, x: xp.array(x, copy=True), doc="keeps the strides of dense tensors")
 
 
 def _cast_vjp(out: Any, x: Any, dtype: DType) -> Any:
     return ((lambda g: g) if dtype.is_floating_point or dtype.is_complex else None,)
 
 
+def _cast_kernel(xp: Any, x: Any, dtype: DType) -> Any:
+    """C's conversion; the imaginary part is dropped without a word."""
+    return (x.real if x.dtype.kind == "c" and dtype.kind not in "cb" else x).astype(dtype.np)
+
+
 cast = row(
     "cast",
     lambda s, x, dtype: s.cast(x, dtype),
     _cast_vjp,
-    infer=lambda x, dtype: Meta(x.shape, dtype),
+    infer=lambda x, dtype: Meta(x.shape, dtype, elementwise_strides(x.shape, [x])),
     types="custom",
-    kernel=lambda xp, x, dtype: x.astype(dtype.np),
+    kernel=_cast_kernel,
 )
 contiguous = row(
     "contiguous",
@@ -320,36 +363,6 @@ contiguous = row(
 conj = row("conj", lambda s, x: x, lambda out, x: (lambda g: conj(g),), kernel=lambda xp, x: xp.conj(x))
 
 
-def real_of(x: Meta) -> Meta:
-    return Meta(x.shape, x.dtype.to_real())
-
-
-real = row(
-    "real",
-    lambda s, x: x,
-    lambda out, x: (_to_complex_of(x),),
-    infer=real_of,
-    types="custom",
-    kernel=lambda xp, x: xp.array(x.real),
-)
-imag = row(
-    "imag",
-    lambda s, x: x,
-    lambda out, x: (_imag_cotangent(x),),
-    infer=real_of,
-    types="custom",
-    kernel=lambda xp, x: xp.array(x.imag),
-)
-
-
-def _to_complex_of(x: Any) -> Any:
-    dtype = x.dtype
-    return lambda g: cast(g, dtype=dtype)
-
-
-def _imag_cotangent(x: Any) -> Any:
-    dtype = x.dtype
-    return lambda g: mul(cast(g, dtype=dtype), 1j)
 sqrt_or_zero = row(
     "sqrt_or_zero",
     lambda s, x: s.sqrt(x),

@@ -46,8 +46,8 @@ expand = Op(
     kind="view",
     infer=_expand_infer,
     kernel=lambda xp, x, shape: xp.broadcast_to(x, shape) if xp.__name__ != "numpy" else _broadcast(xp, x, shape),
-    body=lambda index, shape, **_: tuple(
-        0 if isinstance(size, int) and size == 1 else i for i, size in zip(index[len(index) - len(shape) :], shape)
+    body=lambda index, shape_in, shape: tuple(
+        0 if isinstance(size, int) and size == 1 else i for i, size in zip(index[len(index) - len(shape_in) :], shape_in)
     ),
     vjp=_expand_vjp,
     recompute="free",
@@ -373,6 +373,26 @@ def _squeeze_body(index: Index, shape: Shape, dims: tuple[int, ...]) -> tuple[An
 
 
 # --- complex numbers as pairs -----------------------------------------------------------------------------------------
+def _part(name: str, offset: int, factor: complex | None) -> Op:
+    def vjp(out: Any, x: Any) -> Any:
+        dtype = x.dtype
+        if factor is None:
+            return (lambda g: TABLE["cast"](g, dtype=dtype),)
+        return (lambda g: TABLE["mul"](TABLE["cast"](g, dtype=dtype), factor),)
+
+    return Op(
+        name=name,
+        kind="view",
+        infer=lambda x: Meta(x.shape, x.dtype.to_real(), tuple(s * 2 for s in x.strides), offset),
+        kernel=lambda xp, x: getattr(x, name),
+        vjp=vjp,
+        recompute="free",
+        doc="of complex tensors; a view, as in PyTorch",
+    )
+
+
+real = _part("real", 0, None)
+imag = _part("imag", 1, 1j)
 view_as_real = Op(
     name="view_as_real",
     kind="view",
