@@ -120,14 +120,26 @@ def separate(tracer: Tracer, tensors: Sequence[Tensor]) -> list[Node]:
     taken: set[Node] = set()
     nodes = []
     for t in tensors:
-        node = scatter.laid_out(tracer, tracer.node_of(t), t._data)
-        at = root(node)
-        if at.op in ("placeholder", "get_attr") or at in taken:
-            node = scatter.laid_out(tracer, tracer.emit(TABLE["clone"], node), t._data)
-            at = root(node)
-        taken.add(at)
+        node, at = tracer.node_of(t), tracer.place(t)
+        if node.meta["val"]._data.strides != t._data.strides:  # what was written there lies otherwise: look at the block
+            node = scatter.laid_out(tracer, tracer.replay(at.memory.node, at.chain), t._data)
+        owner_node = root(node)
+        if owner_node.op in ("placeholder", "get_attr") or owner_node in taken:
+            node = _copied(tracer, node, t)
+            owner_node = root(node)
+        taken.add(owner_node)
         nodes.append(node)
     return nodes
+
+
+def _copied(tracer: Tracer, node: Node, t: Tensor) -> Node:
+    """A copy of a value that lies as ``t`` does: of the part that is seen, or where gaps show, of the whole block."""
+    copy = scatter.laid_out(tracer, tracer.emit(TABLE["clone"], node), t._data)
+    if copy.meta["val"]._data.strides == t._data.strides:
+        return copy
+    at = tracer.place(t)
+    block = tracer.emit(TABLE["clone"], at.memory.node)
+    return tracer.replay(scatter.laid_out(tracer, block, at.memory.base), at.chain)
 
 
 def separate_gradients(tracer: Tracer, outputs: Sequence[Node], gradients: list[Node | None]) -> None:

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from compiler import logs
+from compiler import logs, timing
 from compiler.aot import runtime
 from compiler.aot.joint import Joint, trace_joint
 from compiler.errors import InvalidGradError
@@ -44,7 +44,8 @@ def aot_autograd(
     """
 
     def backend(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., list[Any]]:
-        joint = trace_joint(gm, example_inputs, decompositions=decompositions)
+        with timing.phase("joint"):
+            joint = trace_joint(gm, example_inputs, decompositions=decompositions)
         kind = "joint" if joint.training else "graph"
         logs.artifact("joint", f"{kind} {getattr(gm, 'class_name', '')}".strip(), joint.module.code)
         return compile_joint(
@@ -61,7 +62,8 @@ def compile_joint(joint: Joint, fw: Compiler, bw: Compiler, partition: Partition
     """Partition, compile both halves, wire the runtime."""
     if not joint.training or joint.error is not None:
         return runtime.build(Compiled(joint, _raw(fw, joint.module), extras=0))
-    forward, backward, *_ = partition(joint.module, joint.forward_outputs)
+    with timing.phase("partition"):
+        forward, backward, *_ = partition(joint.module, joint.forward_outputs)
     saved, extras = _saved(joint, forward, backward)
     _drop_repeats(forward, joint.forward_outputs)
     compiled = Compiled(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler import logs
+from compiler import logs, timing
 from compiler.aot.autograd import aot_autograd
 from compiler.aot.runtime import Raw
 from compiler.backend import load_codegen
@@ -66,10 +66,13 @@ def compile_loops(module: GraphModule, build: Build, config: Config) -> Raw:
     """A functional graph as a function from arrays to arrays."""
     verify(module, functional=True)
     lifted, constants = lift_attributes(module)
-    plan = compile_graph(lifted, config)
+    with timing.phase("loops"):
+        plan = compile_graph(lifted, config)
     if logs.enabled("loops"):
         logs.artifact("loops", module.class_name, printer.format_plan(plan))
-    return _bind(build(plan, config), lifted, plan, constants)
+    with timing.phase("codegen"):
+        built = build(plan, config)
+    return _bind(built, lifted, plan, constants)
 
 
 def lift_attributes(module: GraphModule) -> tuple[GraphModule, list[Any]]:
