@@ -294,7 +294,7 @@ def _attach_members() -> None:
         "bernoulli_": random.bernoulli_,
     }
     for name, value in {**properties, **methods}.items():
-        if getattr(value, "__name__", "") == "<lambda>":
+        if callable(value) and getattr(value, "__name__", "") == "<lambda>":
             value.__name__ = value.__qualname__ = name
         setattr(Tensor, name, value)
     for make in (creation.zeros, creation.ones, creation.empty, creation.full):
