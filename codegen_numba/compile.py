@@ -1,7 +1,7 @@
 """From kernel source to machine code: Numba's front half, then LLVM with our own choice of passes.
 
 Stage: codegen_numba.  In: source of one function over C pointers and integers.  Out: an ELF object whose entry is
-``void entry(int64 *args, int64 start, int64 stop, int64 part)``.  Numba parses, types and lowers (25 ms for a kernel,
+``void tt_entry(int64 *args, int64 start, int64 stop, int64 part)``.  Numba parses, types and lowers (25 ms for a kernel,
 where its whole pipeline with wrappers takes three times that); what comes out needs neither Numba nor Python's API
 to run, so a cached object starts without importing Numba.  Read next: ``load``.
 """
@@ -16,7 +16,8 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from codegen_numba import trig
+from codegen_numba import target
+from codegen_numba.load import ENTRY
 
 _lock = threading.RLock()
 
@@ -31,19 +32,20 @@ class Source:
     params: tuple[tuple[str, str], ...]
     contract: bool = True  # may a * b + c become one rounding
     alias: bool = False  # may two pointers overlap
+    pool: bool = False  # may it use the scheduler's words
 
 
 def compile_source(source: Source) -> bytes:
-    """Machine code for this CPU, as a relocatable object; the entry has the source's name."""
+    """Machine code for this CPU, as a relocatable object."""
     with _lock:
         module = optimise(front(source))
-        return bytes(target_machine().emit_object(module))
+        return bytes(target.machine().emit_object(module))
 
 
 def assembly(source: Source) -> str:
     """The same as text, for ``TT_LOGS=asm`` and tests."""
     with _lock:
-        return str(target_machine().emit_assembly(optimise(front(source))))
+        return str(target.machine().emit_assembly(optimise(front(source))))
 
 
 # --- Numba's half ----------------------------------------------------------------------------------------------------
@@ -69,6 +71,10 @@ def define(source: Source) -> Any:
     filename = f"<tinytorch kernel {source.name}>"
     linecache.cache[filename] = (len(source.text), None, source.text.splitlines(keepends=True), filename)
     namespace: dict[str, Any] = dict(NAMES)
+    if source.pool:
+        from codegen_numba.atomics import NAMES as ATOMICS
+
+        namespace.update(ATOMICS)
     exec(compile(source.text, filename, "exec"), namespace)
     return namespace[source.name]
 
@@ -79,7 +85,7 @@ def allow_contraction(module: Any) -> None:
         for block in function.blocks:
             for instr in block.instructions:
                 if instr.opname in ("fadd", "fsub", "fmul") and not getattr(instr, "exact", False):
-                    instr.flags = (*instr.flags, "contract")
+                    instr.flags = [*instr.flags, "contract"]
 
 
 def add_entry(module: Any, inner: Any, source: Source) -> None:
@@ -87,7 +93,7 @@ def add_entry(module: Any, inner: Any, source: Source) -> None:
     from llvmlite import ir
 
     i64 = ir.IntType(64)
-    entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [i64.as_pointer(), i64, i64, i64]), source.name)
+    entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [i64.as_pointer(), i64, i64, i64]), ENTRY)
     entry.attributes.add("nounwind")
     b = ir.IRBuilder(entry.append_basic_block())
     ret, exc = (t.pointee for t in inner.function_type.args[:2])
@@ -103,23 +109,10 @@ def add_entry(module: Any, inner: Any, source: Source) -> None:
 
 
 # --- LLVM's half -----------------------------------------------------------------------------------------------------
-_machine: Any = None
-
-
-def target_machine() -> Any:
-    global _machine
-    if _machine is None:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        _machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, reloc="pic",
-            codemodel="default",
-        )  # fmt: skip
-    return _machine
-
-
 def optimise(text: str) -> Any:
     """LLVM's O3; then the vector versions of functions it chose to call are added and inlined."""
+    from codegen_numba import trig
+
     module = _parse(trig.announce(text))
     _run_passes(module, vectorise=True)
     extra = trig.definitions(str(module)) if "tt_" in text else ""
@@ -140,5 +133,5 @@ def _run_passes(module: Any, vectorise: bool) -> None:
     tuning = llvm.create_pipeline_tuning_options(speed_level=3 if vectorise else 2)
     tuning.loop_vectorization = tuning.loop_interleaving = tuning.slp_vectorization = vectorise
     tuning.loop_unrolling = vectorise
-    builder = llvm.create_pass_builder(target_machine(), tuning)
+    builder = llvm.create_pass_builder(target.machine(), tuning)
     builder.getModulePassManager().run(module, builder)

@@ -11,6 +11,7 @@ from math import inf
 from typing import Any
 
 from llvmlite import ir
+from llvmlite.ir.instructions import FastMathFlags
 from numba.core import types
 from numba.extending import intrinsic
 
@@ -98,13 +99,16 @@ def _extreme(greatest: bool) -> Body:
     def body(m: Machine, a: V, b: V) -> V:
         if a.is_float:
             fn = m.intrinsic("maximum" if greatest else "minimum", a, b)
-            fn.v.fastmath = ("nsz",)
+            fn.v.fastmath = FastMathFlags(["nsz"])
             return fn
         return m.select(_less(m, b, a) if greatest else _less(m, a, b), a, b)
 
     return body
 
 
+word("absolute", 1, _absolute)
+word("sign", 1, _sign)
+word("negative", 1, lambda m, x: 0 - x)
 word("maximum", 2, _extreme(True))
 word("minimum", 2, _extreme(False))
 
@@ -204,7 +208,7 @@ def _free(op: str) -> Body:
     """One instruction whose terms may be regrouped, so that a sum over a loop becomes several running side by side."""
 
     def body(m: Machine, a: V, b: V) -> V:
-        value = getattr(m.builder, op)(a.v, b.v, flags=("reassoc", "nsz"))
+        value = getattr(m.builder, op)(a.v, b.v, flags=["reassoc", "nsz"])
         value.exact = True
         return V(m, value)
 

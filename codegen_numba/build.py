@@ -1,0 +1,470 @@
+"""A plan as one callable: kernels compiled, memory laid out, and a host function written for just this plan.
+
+Stage: codegen_numba.  In: ``Plan``, ``Config``.  Out: ``Built``: ``built(arrays, sizes) -> arrays``; ``built.source``
+is the host function, ``built.kernels`` the kernels' text.  Kernels between two library calls run in one foreign call.
+What a call needs of its own (table, arena) is a ``Context``, taken from a list and put back, so calls may overlap.
+Read next: ``layout``, ``runtime``, ``externs``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen_numba import externs, kernels, layout, runtime
+from codegen_numba.analysis import known
+from codegen_numba.compile import Source
+from codegen_numba.emit import Argument, Emitter, Tune
+from codegen_numba.layout import ERROR, LINE, WHO, Chunk, Table, text_of
+from codegen_numba.schedule import PARALLEL_COST, Phase, phases
+from codegen_numba.spell import literal, memory_type, to_memory
+from compiler import logs
+from compiler.config import Config
+from compiler.loop.ir import Alloc, ArrayView, Buffer, Extern, Int, Kernel, Plan, Run, Scalar
+from compiler.sym.expr import Expr
+
+Array = npt.NDArray[Any]
+_serial = itertools.count()
+
+#: Parts per thread of a phase without private copies: more than one evens out threads that are late.
+PARTS_PER_THREAD = 4
+
+
+@dataclass(frozen=True)
+class Step:
+    """One phase of one kernel, ready to launch: its source, what to pass, the range."""
+
+    source: Source
+    arguments: tuple[Argument, ...]
+    messages: tuple[str, ...]
+    phase: Phase
+
+
+def build(plan: Plan, config: Config, tune: Tune | None = None) -> Built:
+    """Compile ``plan``; the result is called with the input arrays and the values of ``plan.sizes``."""
+    return Builder(plan, config, tune or Tune()).build()
+
+
+class Context:
+    """What one call in flight owns."""
+
+    __slots__ = ("args", "block", "keep", "room", "table", "views", "words")
+
+    def __init__(self, program: Array, words: int, room: int) -> None:
+        self.table = runtime.aligned(words)
+        self.room = runtime.aligned(room)
+        args = np.array(
+            [program.ctypes.data, self.table.ctypes.data, runtime.cell.ctypes.data, self.room.ctypes.data], np.int64
+        )
+        self.keep = (program, args)
+        self.args = args.ctypes.data
+        self.words = memoryview(self.table)
+        self.block: runtime.Block | None = None
+        self.views: list[Array] = []
+
+
+class Built:
+    """The callable.  ``source`` the host function; ``kernels`` the text of every phase, by name."""
+
+    def __init__(self, source: str, texts: dict[str, str], namespace: dict[str, Any]) -> None:
+        self.source, self.kernels = source, texts
+        filename = f"<tinytorch host {next(_serial)}>"
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        exec(compile(source, filename, "exec"), namespace)
+        self._call = namespace["call"]
+
+    def __call__(self, arrays: list[Any], sizes: tuple[int, ...] = ()) -> list[Any]:
+        return self._call(arrays, sizes)  # type: ignore[no-any-return]
+
+
+@dataclass
+class Builder:
+    plan: Plan
+    config: Config
+    tune: Tune
+    table: Table = field(default_factory=Table)
+    records: list[list[Any]] = field(default_factory=list)  # of the program: entry, meanings..., alignment
+    messages: list[tuple[str, ...]] = field(default_factory=list)  # by record
+    texts: dict[str, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    privates: list[tuple[Any, Int]] = field(default_factory=list)  # (meaning, bytes) of private copies
+    namespace: dict[str, Any] = field(default_factory=dict)
+
+    def build(self) -> Built:
+        plan = self.plan
+        self.threads = runtime.thread_count()
+        self.memory = layout.memory_of(plan)
+        self.buffers = {b.name: b for b in plan.inputs} | {
+            s.buffer.name: s.buffer for s in plan.steps if isinstance(s, Alloc)
+        }
+        self.inputs = {b.name: n for n, b in enumerate(plan.inputs)}
+        self.outputs: dict[int, str] = {}  # id of a kept chunk -> its variable
+        self.views: list[tuple[ArrayView, str]] = []
+        self._name_addresses()
+        self.steps = {n: self._phases(k) for n, k in enumerate(plan.kernels)}
+        self._walk_steps()
+        return self._finish()
+
+    # --- addresses ---
+    def _name_addresses(self) -> None:
+        """Words for inputs and outputs (as objects, made addresses by the first record), sizes, temporaries."""
+        ask = "id({})" if runtime.DATA_WORD is not None else "{}.ctypes.data"
+        used = {a for s in self.plan.steps if isinstance(s, Run) for a in s.args}
+        for n, b in enumerate(self.plan.inputs):
+            if any(self.memory.donated.get(u, u) == b.name for u in used):
+                self.table.vary(("array", b.name), ask.format(f"a{n}"))
+        temporaries: list[Chunk] = []
+        for c in {id(c): c for c in self.memory.chunk.values()}.values():
+            if id(c) in self.memory.kept:
+                name = f"o{len(self.outputs)}"
+                self.outputs[id(c)] = name
+                self.table.vary(("array", id(c)), ask.format(name))
+            else:
+                temporaries.append(c)
+        self.objects = len(self.table.variable)
+        for s in self.plan.sizes:
+            self.table.vary(("number", s), s)
+        self.temporaries = temporaries
+        self.arena = layout.place(temporaries)
+
+    def address(self, name: str) -> Any:
+        """The meaning of the word with a buffer's address."""
+        root = self.memory.root(name)
+        if isinstance(root, str):
+            return ("array", root)
+        if id(root) in self.memory.kept:
+            return ("array", id(root))
+        if isinstance(root.offset, int):
+            return self.table.fix(("arena", root.offset), root.offset)
+        return self.table.vary(("arena", root.offset), f"base + {root.offset}")
+
+    # --- kernels ---
+    def _phases(self, kernel: Kernel) -> list[Step]:
+        out = []
+        for n, phase in enumerate(phases(kernel, self.threads)):
+            emitter = Emitter(kernel, phase, self.config.numerics == "strict", self.tune)
+            source, arguments, messages = emitter.source(f"{kernel.name}_{n}" if n else kernel.name)
+            self._show(source)
+            out.append(Step(source, arguments, messages, phase))
+        return out
+
+    def _show(self, source: Source) -> None:
+        self.texts[source.name] = source.text
+        if logs.enabled("kernels"):
+            logs.artifact("kernels", source.name, source.text)
+
+    # --- steps ---
+    def _walk_steps(self) -> None:
+        self.pending = 0  # first record not yet launched
+        self._fetch()
+        for step in self.plan.steps:
+            match step:
+                case Alloc(buffer, fill, _):
+                    if fill is not None:
+                        self._fill(buffer, fill)
+                case Run(kernel, args):
+                    self._run(kernel, args)
+                case Extern():
+                    self._launch()
+                    self._extern(step)
+        self._launch()
+
+    def _record(self, source: Source, slots: list[Any], extent: Any, parts: Any, align: int, messages: Any = ()) -> None:
+        self.records.append([kernels.address(source), slots, extent, parts, align])
+        self.messages.append(tuple(messages))
+
+    def _fetch(self) -> None:
+        """The first record turns objects into the addresses of their data."""
+        if self.objects and runtime.DATA_WORD is not None:
+            start = self.table.fix("objects", None)
+            self._record(FETCH, [start], self.table.number(self.objects), self.table.number(1), 1)
+
+    def _fill(self, buffer: Buffer, value: Scalar) -> None:
+        source = fill_source(buffer, value)
+        self._show(source)
+        extent = layout.span(buffer)
+        self._record(source, [self.address(buffer.name)], self.table.number(extent), self._parts(extent, 1), 64)
+
+    def _run(self, index: int, args: tuple[str, ...]) -> None:
+        kernel = self.plan.kernels[index]
+        bound = dict(zip((b.name for b in kernel.params), args, strict=True))
+        alias = self._overlaps(kernel, bound)
+        parts: Any = None
+        for step in self.steps[index]:
+            phase = step.phase
+            if phase.kind != "join":
+                parts = self._phase_parts(phase)
+            slots = [self._slot(a, bound, phase, parts, index) for a in step.arguments]
+            source = step.source if not alias else Source(**{**step.source.__dict__, "alias": True})
+            own = self.table.number(1) if phase.kind == "join" else parts
+            self._record(source, slots, self.table.number(phase.extent), own, phase.align, step.messages)
+
+    def _phase_parts(self, phase: Phase) -> Any:
+        if phase.privates and phase.cost:
+            return self.table.number(self.threads)
+        return self._parts(phase.extent, phase.cost)
+
+    def _overlaps(self, kernel: Kernel, bound: dict[str, str]) -> bool:
+        """May a buffer the kernel writes share memory with another?  Inputs might, with one another."""
+        roots = [self.memory.root(a) for a in bound.values()]
+        if len({id(r) if isinstance(r, Chunk) else r for r in roots}) < len(roots):
+            return True
+        written = [isinstance(self.memory.root(bound[w]), str) for w in kernel.writes]
+        return any(written) and sum(isinstance(r, str) for r in roots) > 1
+
+    def _slot(self, a: Argument, bound: dict[str, str], phase: Phase, parts: Any, index: int) -> Any:
+        if a.kind == "buffer":
+            return self.address(bound[a.name])
+        if a.kind == "size":
+            return ("number", a.name)
+        if a.kind == "error":
+            return self.table.fix("error", None)
+        if a.kind == "parts":
+            return parts
+        private = next(p for p in phase.privates if p.name == a.name)
+        if a.kind == "numel":
+            return self.table.number(private.buffer.numel)
+        return self._private(("private", index, a.name), private)
+
+    def _private(self, meaning: Any, private: Any) -> Any:
+        """Private copies live in the arena too; they are few and short-lived, so each has its own place."""
+        if meaning in self.table:
+            return meaning
+        size = private.buffer.numel * private.dtype.itemsize * self.threads
+        value = known(size)
+        if isinstance(self.arena, int) and value is not None:
+            at, self.arena = self.arena, self.arena + -(-value // LINE) * LINE
+            return self.table.fix(meaning, at)
+        if isinstance(self.arena, int):
+            self.arena = [f"top = {self.arena}"]
+        name = f"p{len(self.privates)}"
+        self.privates.append((meaning, size))
+        self.arena = [*(self.arena or ["top = 0"]), f"{name} = top", f"top += -(-({text_of(size)}) // {LINE}) * {LINE}"]
+        return self.table.vary(meaning, f"base + {name}")
+
+    def _parts(self, extent: Int, cost: Int) -> Any:
+        """Into how many parts a range is cut: one if it is cheap."""
+        total, most = known(extent * cost), self.threads * PARTS_PER_THREAD
+        if self.threads == 1 or cost == 0:
+            return self.table.number(1)
+        if total is not None:
+            return self.table.number(max(1, min(most, total // (PARALLEL_COST // 2), known(extent) or 1)))
+        text = f"max(1, min({most}, ({text_of(extent * cost)}) // {PARALLEL_COST // 2}, {text_of(extent)}))"
+        return self.table.vary(("parts", text), text)
+
+    # --- the host function ---
+    def _launch(self) -> None:
+        """One foreign call for the records gathered since the last one."""
+        if self.pending == len(self.records):
+            return
+        self.lines.append(f"launch(c.args, {{{self.pending}}}, {{{len(self.records)}}}, 0)")
+        if any(self.messages[self.pending :]):
+            self.lines += ["if c.words[0]:", "    fail(c)"]
+        self.pending = len(self.records)
+
+    def _extern(self, step: Extern) -> None:
+        name = f"x{len(self.namespace)}"
+        self.namespace[name] = externs.caller(step)
+        args = [self._look(a) if isinstance(a, ArrayView) else repr(a) for a in step.args]
+        outs = [self._look(o) for o in step.outs]
+        self.lines.append(f"{name}({', '.join([*args, *outs])})")
+
+    def _look(self, v: ArrayView) -> str:
+        """A view as a Python expression: an array at hand, or one made from it."""
+        root, dtype = self.memory.root(v.buffer), self.buffers[v.buffer].dtype
+        if isinstance(root, str):
+            return self._of_array(f"a{self.inputs[root]}", self.buffers[root], v)
+        if id(root) in self.memory.kept:
+            return self._of_array(self.outputs[id(root)], root.buffers[0], v)
+        shape, strides = _tuple(v.shape), _tuple([s * dtype.itemsize for s in v.stride])
+        kind = self._constant(dtype.np)
+        at = f"{root.offset} + {text_of(v.offset * dtype.itemsize)}"
+        made = f"ndarray({shape}, {kind}, c.block.array, {at} + c.block.skip, {strides})"
+        if self.plan.sizes:
+            return made
+        self.views.append((v, made))
+        return f"c.views[{len(self.views) - 1}]"
+
+    def _of_array(self, name: str, base: Buffer, v: ArrayView) -> str:
+        if (v.shape, v.stride, v.offset) == (base.shape, base.stride, 0) and base.dtype is self.buffers[v.buffer].dtype:
+            return name
+        order = _permutation(base, v)
+        if order is not None and base.dtype is self.buffers[v.buffer].dtype:
+            return f"{name}.T" if order == (1, 0) else f"{name}.transpose({order})"
+        strides = _tuple([s * self.buffers[v.buffer].dtype.itemsize for s in v.stride])
+        kind = self._constant(self.buffers[v.buffer].dtype.np)
+        return f"look({name}, {_tuple(v.shape)}, {strides}, {text_of(v.offset)}, {kind})"
+
+    def _constant(self, value: Any) -> str:
+        for name, have in self.namespace.items():
+            if have is value:
+                return name
+        name = f"k{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
+
+    def _allocate_outputs(self) -> list[str]:
+        lines = []
+        for c in {id(c): c for c in self.memory.chunk.values() if id(c) in self.memory.kept}.values():
+            b = c.buffers[0]
+            name, kind = self.outputs[id(c)], self._constant(b.dtype.np)
+            if layout.span(b) == b.numel and _is_contiguous(b):
+                lines.append(f"{name} = empty({_tuple(b.shape)}, {kind})")
+            else:
+                strides = _tuple([s * b.dtype.itemsize for s in b.stride])
+                flat = f"empty(({text_of(layout.span(b))},), {kind})"
+                lines.append(f"{name} = ndarray({_tuple(b.shape)}, {kind}, {flat}, 0, {strides})")
+        return lines
+
+    def _results(self) -> str:
+        out = []
+        for v in self.plan.outputs:
+            if isinstance(v, ArrayView):
+                out.append(self._result(v))
+            else:
+                out.append(text_of(v) if isinstance(v, Expr) else repr(v))
+        return f"[{', '.join(out)}]"
+
+    def _result(self, v: ArrayView) -> str:
+        root = self.memory.root(v.buffer)
+        base = self.buffers[root] if isinstance(root, str) else root.buffers[0]
+        name = f"a{self.inputs[root]}" if isinstance(root, str) else self.outputs[id(root)]
+        return self._of_array(name, base, v)
+
+    def _finish(self) -> Built:
+        table, launches = self.table, self.lines
+        places, program = [0], []
+        for entry, slots, extent, parts, align in self.records:
+            program += [entry, len(slots), table.word(extent), table.word(parts), align, *map(table.word, slots)]
+            places.append(len(program))
+        words = 2 + len(table.variable) + len(table.fixed)
+        room = max((len(r[1]) for r in self.records), default=0) + 1
+        body = self._allocate_outputs()
+        arena = self.arena
+        if isinstance(arena, list):
+            body += arena
+        body.append("c = contexts.pop() if contexts else new()")
+        needs = "top" if isinstance(arena, list) and arena else str(arena) if isinstance(arena, int) and arena else ""
+        if needs:
+            body.append(f"base = take(c, {needs})")
+        if table.variable:
+            values = ", ".join(t for _, t in table.variable)
+            body.append(f"pack(c.table, 16, {values})")
+        body += [line.format(*places) if line.startswith("launch(") else line for line in launches]
+        if needs:
+            body.append("give(c)")
+        body += ["contexts.append(c)", f"return {self._results()}"]
+        names = ", ".join(f"a{n}" for n in range(len(self.plan.inputs)))
+        head = [f"{names}{',' if len(self.plan.inputs) == 1 else ''} = arrays"] if names else []
+        head += [f"{', '.join(self.plan.sizes)}{',' if len(self.plan.sizes) == 1 else ''} = sizes"] if self.plan.sizes else []
+        source = "\n".join(["def call(arrays, sizes):", *("    " + line for line in head + body), ""])
+        self._bind(np.array(program, np.int64), words, room, places)
+        logs.artifact("kernels", "host", source)
+        return Built(source, self.texts, self.namespace)
+
+    def _bind(self, program: Array, words: int, room: int, places: list[int]) -> None:
+        """Everything the host function names."""
+        table, views, messages = self.table, self.views, self.messages
+        fixed = [(table.word(m), m, v) for m, v in table.fixed]
+        moving = [(w, v) for w, m, v in fixed if isinstance(m, tuple) and m[0] in ("arena", "private")]
+        contexts: list[Context] = []
+        makers = [compile(text, "<view>", "eval") for _, text in views]
+        scope = {"ndarray": np.ndarray, **self.namespace}
+
+        def new() -> Context:
+            c = Context(program, words, room)
+            for word, meaning, value in fixed:
+                c.table[word] = (
+                    c.table.ctypes.data if meaning == "error"
+                    else c.table.ctypes.data + 16 if meaning == "objects" else value
+                )  # fmt: skip
+            return c
+
+        def take(c: Context, size: int) -> int:
+            block = runtime.take_arena(size)
+            if block is not c.block:
+                c.block = block
+                for word, offset in moving:
+                    c.table[word] = block.base + offset
+                c.views = [eval(m, scope, {"c": c}) for m in makers]
+            return block.base
+
+        def give(c: Context) -> None:
+            runtime.give_arena(c.block)  # type: ignore[arg-type]
+
+        def fail(c: Context) -> None:
+            at = places.index(int(c.table[WHO]))
+            code, c.table[ERROR] = int(c.table[ERROR]), 0
+            raise IndexError(messages[at][code - 1])
+
+        if any(p > 1 for p in self._most_parts()):
+            runtime.ensure_pool()
+        self.namespace.update(
+            contexts=contexts, new=new, take=take, give=give, fail=fail, launch=runtime.execute(),
+            pack=struct.Struct(f"={len(table.variable)}q").pack_into, empty=np.empty, ndarray=np.ndarray,
+            look=externs.look,
+        )  # fmt: skip
+
+    def _most_parts(self) -> list[int]:
+        return [r[3][1] if r[3][0] == "number" and isinstance(r[3][1], int) else 2 for r in self.records]
+
+
+# --- small sources ------------------------------------------------------------------------------------------------------
+FETCH = Source(
+    "fetch",
+    "def fetch(objects, start, stop, part):\n"
+    "    # array objects become the addresses of their data: a field of NumPy's array struct\n"
+    "    for k in range(start, stop):\n"
+    f"        objects[k] = as_pointer(objects[k])[{runtime.DATA_WORD}]\n",
+    (("objects", "int64"),),
+    alias=True,
+    pool=True,
+)
+
+
+def fill_source(buffer: Buffer, value: Scalar) -> Source:
+    text = to_memory(literal(value, buffer.dtype), buffer.dtype)
+    kind = memory_type(buffer.dtype)
+    return Source(
+        f"fill_{buffer.dtype.name}",
+        f"def fill_{buffer.dtype.name}(out, start, stop, part):\n"
+        f"    value = {text}\n"
+        "    for t in range(start, stop):\n"
+        "        out[t] = value\n",
+        (("out", kind),),
+    )
+
+
+# --- small helpers ------------------------------------------------------------------------------------------------------
+def _tuple(values: Any) -> str:
+    inside = ", ".join(map(text_of, values))
+    return f"({inside},)" if len(tuple(values)) == 1 else f"({inside})"
+
+
+def _is_contiguous(b: Buffer) -> bool:
+    want: Int = 1
+    for n, s in zip(reversed(b.shape), reversed(b.stride), strict=True):
+        if s != want and known(n) != 1:
+            return False
+        want = want * n
+    return True
+
+
+def _permutation(base: Buffer, v: ArrayView) -> tuple[int, ...] | None:
+    """The order of ``base``'s dimensions that gives the view, if it is only that."""
+    if v.offset != 0 or len(v.shape) != len(base.shape):
+        return None
+    have = list(zip(base.shape, base.stride, strict=True))
+    order: list[int] = []
+    for item in zip(v.shape, v.stride, strict=True):
+        found = next((n for n, x in enumerate(have) if x == item and n not in order), None)
+        if found is None:
+            return None
+        order.append(found)
+    return tuple(order)

@@ -1,0 +1,60 @@
+"""Library calls: the op rows that stay whole, run by NumPy.
+
+Stage: codegen_numba.  In: an ``Extern`` step.  Out: a function of its arrays that fills the last ones.
+Matrix products go to BLAS straight into the output; half precision by way of float32.  Read next: ``build``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from compiler.loop.ir import Extern
+from tinytorch.ops.opdef import TABLE
+
+
+def caller(step: Extern) -> Callable[..., None]:
+    """``call(*args, *outs)``."""
+    own = SPECIAL.get(step.fn)
+    if own is not None and not step.params:
+        return own
+    return _generic(step)
+
+
+def _generic(step: Extern) -> Callable[..., None]:
+    row, count, params = TABLE[step.fn], len(step.args), dict(step.params)
+    kernel = row.kernel
+    if kernel is None:
+        raise TypeError(f"{row} has no kernel to call")
+
+    def call(*arrays: Any) -> None:
+        with np.errstate(all="ignore"):
+            made = kernel(np, *arrays[:count], **params)
+        many = made if isinstance(made, tuple | list) else (made,)
+        for out, result in zip(arrays[count:], many, strict=True):
+            np.copyto(out, result, casting="unsafe")
+
+    return call
+
+
+def matmul(a: Any, b: Any, out: Any) -> None:
+    if a.dtype.kind == "f" and a.itemsize > 2 and a.dtype == b.dtype:
+        np.matmul(a, b, out=out)
+    elif a.itemsize == 2 and a.dtype.kind in "fV":
+        np.copyto(out, np.matmul(a.astype(np.float32), b.astype(np.float32)), casting="unsafe")
+    else:
+        np.copyto(out, np.matmul(a, b), casting="unsafe")
+
+
+SPECIAL: dict[str, Callable[..., None]] = {"matmul": matmul}
+
+
+def look(array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: Any) -> Any:
+    """A strided view from the array's first element on; ``offset`` in elements."""
+    if array.dtype != dtype:
+        array = array.view(dtype)
+    if offset:
+        array = np.lib.stride_tricks.as_strided(array, (offset + 1,), (array.itemsize,))[offset:]
+    return np.lib.stride_tricks.as_strided(array, shape, strides)

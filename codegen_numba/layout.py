@@ -1,0 +1,185 @@
+"""Where everything of a plan lies: words of the table, bytes of the arena, records of the program.
+
+Stage: codegen_numba.  In: a ``Plan``.  Out: a ``Layout`` that ``build`` writes the host function from.
+The table begins with words that differ from call to call (addresses of inputs and outputs, sizes, and what follows
+from sizes), which the host packs in one go; what never changes comes after.  Temporaries share one arena by
+lifetime.  Read next: ``build``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from codegen_numba.analysis import known
+from compiler.loop.ir import Alloc, ArrayView, Buffer, Extern, Free, Int, Plan, Run
+from compiler.sym.expr import Expr, lift
+
+LINE = 64  # bytes: temporaries begin at cache lines
+ERROR, WHO = 0, 1  # words of the table
+
+
+def text_of(e: Int) -> str:
+    """A size expression as Python over the plan's size names."""
+    return str(e)
+
+
+def span(b: Buffer) -> Int:
+    """Elements from the first to the last."""
+    out: Expr = lift(1)
+    for n, s in zip(b.shape, b.stride, strict=True):
+        if known(n) == 0:
+            return 0
+        out = out + (lift(n) - 1) * s
+    return out if known(out) is None else known(out)  # type: ignore[return-value]
+
+
+def bytes_of(b: Buffer) -> Int:
+    n = lift(span(b)) * b.dtype.itemsize
+    value = known(n)
+    return n if value is None else value
+
+
+@dataclass
+class Chunk:
+    """Memory that one buffer, or several in turn, lie in; alive from step ``first`` to step ``last``."""
+
+    buffers: list[Buffer]
+    first: int
+    last: int
+    offset: int | str = 0  # bytes into the arena; text if it depends on sizes
+
+    @property
+    def size(self) -> list[Int]:
+        return [bytes_of(b) for b in self.buffers]
+
+
+@dataclass
+class Memory:
+    """Which chunk each allocated buffer is in, which chunks the caller keeps."""
+
+    chunk: dict[str, Chunk] = field(default_factory=dict)
+    kept: set[int] = field(default_factory=set)  # ids of chunks that are outputs
+    donated: dict[str, str] = field(default_factory=dict)  # buffers that lie in an input
+
+    def root(self, name: str) -> str | Chunk:
+        """An input's name, or a chunk."""
+        name = self.donated.get(name, name)
+        return self.chunk.get(name, name)
+
+
+def memory_of(plan: Plan) -> Memory:
+    out = Memory()
+    inputs = {b.name for b in plan.inputs}
+    for n, step in enumerate(plan.steps):
+        match step:
+            case Alloc(buffer, _, reuse):
+                root = None if reuse is None else out.root(reuse)
+                if isinstance(root, str):
+                    out.donated[buffer.name] = root
+                elif root is not None:
+                    root.buffers.append(buffer)
+                    root.last = n
+                    out.chunk[buffer.name] = root
+                else:
+                    out.chunk[buffer.name] = Chunk([buffer], n, n)
+            case Run(_, args):
+                _touch(out, args, n)
+            case Extern(_, args, outs):
+                _touch(out, [v.buffer for v in (*args, *outs) if isinstance(v, ArrayView)], n)
+            case Free():
+                pass
+    out.kept = {
+        id(out.chunk[v.buffer]) for v in plan.outputs if isinstance(v, ArrayView) and v.buffer in out.chunk
+    }
+    assert not inputs & set(out.chunk)
+    return out
+
+
+def _touch(memory: Memory, names: Sequence[str], step: int) -> None:
+    for name in names:
+        root = memory.root(name)
+        if isinstance(root, Chunk):
+            root.last = step
+
+
+def place(chunks: list[Chunk]) -> int | list[str]:
+    """Give each chunk its offset; returns the arena's size in bytes, or lines that compute it from sizes.
+
+    Known sizes: biggest first, each at the lowest place free during its life.  Symbolic ones: a chunk takes over the
+    place of a dead one of equal size, and places follow one another."""
+    if all(known(s) is not None for c in chunks for s in c.size):
+        return _place_known(chunks)
+    return _place_symbolic(chunks)
+
+
+def _place_known(chunks: list[Chunk]) -> int:
+    total = 0
+    placed: list[tuple[int, int, Chunk]] = []
+    for c in sorted(chunks, key=lambda c: -_bytes(c)):
+        size, at = _bytes(c), 0
+        for begin, end, other in sorted(placed, key=lambda p: p[0]):
+            if other.first <= c.last and c.first <= other.last and begin < at + size and at < end:
+                at = end
+        c.offset = at
+        placed.append((at, at + size, c))
+        total = max(total, at + size)
+    return total
+
+
+def _bytes(c: Chunk) -> int:
+    return -(-max(known(s) or 0 for s in c.size) // LINE) * LINE
+
+
+def _place_symbolic(chunks: list[Chunk]) -> list[str]:
+    lines: list[str] = []
+    places: list[tuple[str, frozenset[Int], int]] = []  # name, sizes, last step
+    for n, c in enumerate(sorted(chunks, key=lambda c: c.first)):
+        sizes = frozenset(c.size)
+        free = next((k for k, (_, have, last) in enumerate(places) if have == sizes and last < c.first), None)
+        if free is not None:
+            name = places[free][0]
+            places[free] = (name, sizes, c.last)
+        else:
+            name = f"m{n}"
+            need = ", ".join(text_of(s) for s in sizes)
+            need = need if len(sizes) == 1 else f"max({need})"
+            lines += [f"{name} = top", f"top += -(-({need}) // {LINE}) * {LINE}"]
+            places.append((name, sizes, c.last))
+        c.offset = name
+    return ["top = 0", *lines] if lines else []
+
+
+class Table:
+    """Words by what they mean; the variable ones first."""
+
+    def __init__(self) -> None:
+        self.variable: list[tuple[Any, str]] = []  # (meaning, Python text of the value)
+        self.fixed: list[tuple[Any, Any]] = []  # (meaning, int, or a function of a context)
+        self._place: dict[Any, tuple[bool, int]] = {}
+
+    def vary(self, meaning: Any, text: str) -> Any:
+        if meaning not in self._place:
+            self._place[meaning] = (True, len(self.variable))
+            self.variable.append((meaning, text))
+        return meaning
+
+    def fix(self, meaning: Any, value: Any) -> Any:
+        if meaning not in self._place:
+            self._place[meaning] = (False, len(self.fixed))
+            self.fixed.append((meaning, value))
+        return meaning
+
+    def number(self, e: Int) -> Any:
+        """The word that holds a size expression."""
+        value = known(e)
+        return self.fix(("number", value), value) if value is not None else self.vary(("number", str(e)), text_of(e))
+
+    def word(self, meaning: Any) -> int:
+        """Its place; settled once everything is entered."""
+        varies, n = self._place[meaning]
+        return 2 + n if varies else 2 + len(self.variable) + n
+
+    def __contains__(self, meaning: Any) -> bool:
+        return meaning in self._place

@@ -1,0 +1,143 @@
+"""How a kernel is cut into phases that threads can share.
+
+Stage: codegen_numba.  In: a ``Kernel``.  Out: ``Phase``s, run one after the other, each a function over a range that
+may be cut into parts.  A nest of map loops becomes one range over all its iterations (``flat``: a part may begin in
+the middle of a row), or over its outer loops if the body has loops of its own (``rows``).  Stores that combine go to
+a private copy per part, joined by a phase of its own.  Read next: ``emit`` (the text of a phase).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from codegen_numba import analysis
+from codegen_numba.analysis import Body, ceil_div, cost, has_loop, hint, known, product
+from codegen_numba.spell import HALVES
+from compiler.loop.ir import Buffer, Check, Init, Int, Kernel, Loop, Stmt, Store
+from tinytorch.dtypes import DType, float32
+
+#: A phase cheaper than this (units of ``analysis.COSTS``) is not worth waking a thread for.
+PARALLEL_COST = 400_000
+#: Private copies larger than this (elements, all parts together) are not made.
+PRIVATE_ELEMENTS = 1 << 22
+
+
+@dataclass(frozen=True)
+class Private:
+    """A private copy per part of a buffer that is combined into."""
+
+    buffer: Buffer
+    mode: str
+    dtype: DType  # of the copy: half-precision sums are kept in float32
+
+    @property
+    def name(self) -> str:
+        return f"{self.buffer.name}_part"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """``kind`` says what [start, stop) counts: ``flat`` iterations of a perfect nest, ``rows`` iterations of the
+    outer loops, ``once`` nothing (0, 1), ``join`` elements of a private copy."""
+
+    kind: Literal["flat", "rows", "once", "join"]
+    loops: tuple[Loop, ...]  # the map loops the range runs over, outermost first
+    body: Body
+    extent: Int
+    cost: Int  # of one step of the range
+    privates: tuple[Private, ...] = ()
+    align: int = 1  # parts begin at multiples of this
+
+    @property
+    def total(self) -> Int:
+        return product((self.extent, self.cost))
+
+
+def phases(kernel: Kernel, threads: int) -> list[Phase]:
+    """The kernel as phases, in order."""
+    out: list[Phase] = []
+    for body in _independent(kernel.body):
+        phase = _phase(body)
+        out += _privatised(kernel, phase, threads)
+    return out
+
+
+def _independent(body: Body) -> list[Body]:
+    """Top-level map loops that use nothing defined beside them stand alone; all else stays together."""
+    defined = {n for s in body for n in analysis.defines(s)}
+    alone = [isinstance(s, Loop) and s.kind == "map" and not (analysis.uses(s) & defined) for s in body]
+    out: list[list[Stmt]] = []
+    for s, single in zip(body, alone, strict=True):
+        if single or not out or isinstance(out[-1][0], Loop) and _is_alone(out[-1], defined):
+            out.append([s])
+        else:
+            out[-1].append(s)
+    if sum(1 for group in out if not _is_alone(group, defined)) > 1:
+        return [body]  # statements around a loop may share names
+    return [tuple(group) for group in out]
+
+
+def _is_alone(group: list[Stmt], defined: set[str]) -> bool:
+    s = group[0]
+    return len(group) == 1 and isinstance(s, Loop) and s.kind == "map" and not (analysis.uses(s) & defined)
+
+
+def _phase(body: Body) -> Phase:
+    if len(body) != 1 or not isinstance(body[0], Loop) or body[0].kind != "map":
+        return Phase("once", (), body, 1, cost(body))
+    chain = [body[0]]
+    while len(chain[-1].body) == 1 and isinstance(chain[-1].body[0], Loop) and chain[-1].body[0].kind == "map":
+        if analysis.names_in(chain[-1].body[0].extent) & {x.axis for x in chain}:
+            break  # the inner extent depends on an outer axis
+        chain.append(chain[-1].body[0])
+    inner = chain[-1].body
+    if not has_loop(inner):
+        return Phase("flat", tuple(chain), inner, product(x.extent for x in chain), cost(inner), align=64)
+    few = next((n + 1 for n in range(len(chain)) if analysis.trip(chain[: n + 1]) >= 64), len(chain))
+    rest: Body = inner if few == len(chain) else (chain[few],)
+    return Phase("rows", tuple(chain[:few]), rest, product(x.extent for x in chain[:few]), cost(rest))
+
+
+# --- stores that combine ---------------------------------------------------------------------------------------------
+def _privatised(kernel: Kernel, phase: Phase, threads: int) -> list[Phase]:
+    """Give each part its own copy of what it combines into, or keep the phase in one part."""
+    found: dict[str, Private] = {}
+    buffers = {b.name: b for b in kernel.params}
+    for s in analysis.walk(phase.body):
+        if isinstance(s, Store) and s.mode != "set":
+            b = buffers[s.buffer]
+            found[b.name] = Private(b, s.mode, float32 if b.dtype.name in HALVES else b.dtype)
+    if not found:
+        return [phase]
+    privates = tuple(found.values())
+    small = all(_contiguous(p.buffer) and hint(p.buffer.numel) * threads <= PRIVATE_ELEMENTS for p in privates)
+    big = hint(phase.total) >= PARALLEL_COST and phase.kind != "once"
+    wide = any(p.buffer.dtype.name in HALVES for p in privates)
+    if not small or not (big or wide):
+        return [_in_one_part(phase)]
+    read = {s.buffer for s in analysis.walk(phase.body) if type(s).__name__ == "Load"}
+    if read & set(found):
+        return [_in_one_part(phase)]
+    parts = Phase(phase.kind, phase.loops, phase.body, phase.extent, phase.cost, privates, phase.align)
+    joins = [Phase("join", (), (), p.buffer.numel, 2 * threads, (p,), align=64) for p in privates]
+    return [parts if big else _in_one_part(parts), *joins]
+
+
+def _in_one_part(phase: Phase) -> Phase:
+    """Costs nothing to a scheduler, so it is never shared."""
+    return Phase(phase.kind, phase.loops, phase.body, phase.extent, 0, phase.privates, phase.align)
+
+
+def _contiguous(b: Buffer) -> bool:
+    want: Int = 1
+    for n, s in zip(reversed(b.shape), reversed(b.stride), strict=True):
+        if known(n) == 1:
+            continue
+        if s != want:
+            return False
+        want = product((want, n))
+    return True
+
+
+__all__ = ["Check", "Init", "PARALLEL_COST", "Phase", "Private", "ceil_div", "phases"]

@@ -1,0 +1,32 @@
+"""The CPU this process runs on, as LLVM describes it.
+
+Stage: codegen_numba.  In: nothing.  Out: a target machine, and the text that names it in cache keys.
+Read next: ``compile``.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+
+@cache
+def machine() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features(), opt=3, reloc="pic", codemodel="default"
+    )
+
+
+@cache
+def features() -> str:
+    return str(llvm.get_host_cpu_features().flatten())
+
+
+@cache
+def description() -> str:
+    return " ".join([llvm.get_process_triple(), llvm.get_host_cpu_name(), features(), repr(llvm.llvm_version_info)])
