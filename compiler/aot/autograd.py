@@ -8,6 +8,7 @@ Stage: aot.  In: compilers for a forward and a backward graph, a partition.  Out
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -58,7 +59,9 @@ def aot_autograd(
     return backend
 
 
-def compile_joint(joint: Joint, fw: Compiler, bw: Compiler, partition: Partition) -> Callable[..., list[Any]]:
+def compile_joint(
+    joint: Joint, fw: Compiler, bw: Compiler, partition: Partition, *, hold: bool = False
+) -> Callable[..., list[Any]]:
     """Partition, compile both halves, wire the runtime."""
     if not joint.training or joint.error is not None:
         return runtime.build(Compiled(joint, _raw(fw, joint.module), extras=0))
@@ -73,6 +76,7 @@ def compile_joint(joint: Joint, fw: Compiler, bw: Compiler, partition: Partition
         saved=saved,
         extras=extras,
         double=_double(joint, fw, bw, partition),
+        hold=hold,
     )
     return runtime.build(compiled)
 
@@ -200,7 +204,7 @@ def _double(joint: Joint, fw: Compiler, bw: Compiler, partition: Partition) -> C
         _refuse_overwritten(joint)
         devices = [s.state.device for s in joint.streams]
         inputs = [
-            *primals,
+            *_alive(joint, primals),
             *(Tensor._wrap(s, d) for s, d in zip(states, devices, strict=True)),
             *(_cotangent(g, joint, j) for j, g in enumerate(cotangents)),
         ]
@@ -214,6 +218,19 @@ def _double(joint: Joint, fw: Compiler, bw: Compiler, partition: Partition) -> C
     return double
 
 
+def _alive(joint: Joint, primals: tuple[Any, ...]) -> list[Any]:
+    """The inputs of the forward; InvalidGradError if one is needed that nobody holds any more."""
+    out = []
+    for x, p in zip(primals, joint.module.graph.placeholders, strict=False):
+        t = x() if isinstance(x, weakref.ref) else x
+        if t is None and p.users:
+            raise InvalidGradError(
+                f"create_graph=True needs the input {p.name} of a compiled function, and it is gone: keep a reference to it"
+            )
+        out.append(p.meta["val"] if t is None else t)
+    return out
+
+
 def _by_requires(module: GraphModule, fw: Compiler, bw: Compiler, partition: Partition) -> Callable[..., Any]:
     """Compiled once for each pattern of which inputs require grad."""
     known: dict[Any, Any] = {}
@@ -221,7 +238,7 @@ def _by_requires(module: GraphModule, fw: Compiler, bw: Compiler, partition: Par
     def call(inputs: list[Any]) -> Any:
         key = (tape.mode.grad, *(isinstance(x, Tensor) and x.requires_grad for x in inputs))
         if key not in known:
-            known[key] = compile_joint(trace_joint(module, inputs), fw, bw, partition)
+            known[key] = compile_joint(trace_joint(module, inputs), fw, bw, partition, hold=True)
         return known[key](*inputs)
 
     return call

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,7 +53,7 @@ class Compiled:
     saved: list[Saved] = field(default_factory=list)
     extras: int = 0  # outputs of ``forward`` after the joint's forward outputs
     double: Callable[..., Any] | None = None
-    device_of: list[Any] = field(default_factory=list)
+    hold: bool = False  # keep all inputs for second derivatives, also those that nobody else keeps
 
 
 class _Writer:
@@ -90,7 +91,7 @@ def _text(c: Compiled) -> tuple[str, dict[str, Any]]:
     w.names.update(
         new=object.__new__, Tensor=Tensor, Node=tape.Node, Storage=Storage, COMPILED=COMPILED, forward=c.forward,
         write=write, mode=tape.mode, look=look, array_module=array_module, backward=_backward_of(c) if joint.training else None,
-        base_array=base_array,
+        base_array=base_array, ref=weakref.ref,
     )  # fmt: skip
     args = [f"x{i}" for i in range(len(joint.primals))]
     tensors = [isinstance(p, Tensor) for p in joint.primals]
@@ -192,11 +193,19 @@ def _node(w: _Writer, c: Compiled, args: list[str], made: list[int]) -> None:
         overwritten = any(m.primal == s.index and s.kind == ("base" if m.base else "primal") for m in joint.mutations)
         values.append(f"x{s.index}" if number else f"{text}.copy()" if overwritten else text)
     alive = _versioned(c, made)
-    primals = f"({', '.join(args)}{',' if args else ''})" if c.double is not None else "()"
+    primals = f"({''.join(_held(c, i, a) + ', ' for i, a in enumerate(args))})" if c.double is not None else "()"
     states = "".join(f"r{i}, " for i in range(len(joint.streams)))
     w.add(f"node.whole = backward([{', '.join(values)}], {primals}, ({states}))")
     if alive:
         w.add(f"node.saved = [{', '.join(alive)}]")
+
+
+def _held(c: Compiled, i: int, name: str) -> str:
+    """What the node keeps of an input for second derivatives.  What is alive anyway (leaves, saved tensors) it holds;
+    the rest it only refers to, so as not to keep memory that eager would have freed."""
+    x = c.joint.primals[i]
+    saved = any(s.kind == "primal" and s.index == i for s in c.saved)
+    return name if c.hold or not isinstance(x, Tensor) or saved or (x.requires_grad and x.is_leaf) else f"ref({name})"
 
 
 def _versioned(c: Compiled, made: list[int]) -> list[str]:
@@ -205,7 +214,7 @@ def _versioned(c: Compiled, made: list[int]) -> list[str]:
     mutated = {m.primal for m in c.joint.mutations if not m.base}
     for s in c.saved:
         if s.kind == "primal" and s.index not in mutated and isinstance(c.joint.primals[s.index], Tensor):
-            pairs.append(f"(x{s.index}, x{s.index}._version)")
+            pairs.append(f"(x{s.index}, 0 if x{s.index}._storage is None else x{s.index}._storage.version)")
         elif s.kind == "output" and s.index in made:
             pairs.append(f"(t{s.index}._alias(), 0)")
     return pairs
