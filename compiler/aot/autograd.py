@@ -15,8 +15,8 @@ from typing import Any
 from compiler import logs, timing
 from compiler.aot import runtime
 from compiler.aot.joint import Joint, trace_joint
-from compiler.errors import InvalidGradError
 from compiler.aot.runtime import Compiled, Raw, Saved
+from compiler.errors import InvalidGradError
 from compiler.ir.graph import Graph, Node
 from compiler.ir.module import GraphModule
 from compiler.passes.tidy import tidy

@@ -109,7 +109,7 @@ def _text(c: Compiled) -> tuple[str, dict[str, Any]]:
     _sizes(w, c, args)
     outs = [f"o{k}" for k in range(joint.forward_outputs)] + [f"e{k}" for k in range(c.extras)]
     w.add(f"{_unpack(outs)}forward([{', '.join(arrays)}])")
-    for i, stream in enumerate(joint.streams):
+    for stream in joint.streams:
         w.add(f"{w.name('generator', stream.generator)}.offset += {_size(stream.used)}")
     tensors_out = _made(joint)
     for k in tensors_out:
