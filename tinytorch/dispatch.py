@@ -86,6 +86,8 @@ def constant(t: Tensor) -> Tensor:
 def write(dst: Tensor, src: Tensor) -> None:
     """``dst[...] = src`` for equal shapes: memory, version counter and history.  All in-place operators end here."""
     tape.check_write(dst)
+    if 0 in dst._data.strides:
+        _refuse_overlap(dst)
     interpreter = current.interpreter
     if interpreter is None:
         array_module(dst.device).copyto(dst._data, src._data, casting="unsafe")
@@ -93,6 +95,14 @@ def write(dst: Tensor, src: Tensor) -> None:
         interpreter.write(dst, src)
     dst._bump_version()
     tape.rebase(dst, src)
+
+
+def _refuse_overlap(dst: Tensor) -> None:
+    if any(stride == 0 and size > 1 for size, stride in zip(dst._data.shape, dst._data.strides, strict=True)):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "Please clone() the tensor before performing the operation."
+        )
 
 
 opdef.CALL = call

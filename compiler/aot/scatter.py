@@ -22,6 +22,8 @@ def put(tracer: Tracer, block: Node, chain: Chain, value: Node) -> Node:
     """``block`` with ``value`` in the place that ``chain`` shows."""
     if not chain:
         return laid_out(tracer, value, block.meta["val"]._data)
+    if any(op.name in SHOW_TWICE for op, _ in chain):
+        return laid_out(tracer, _through(tracer, block, chain, value), block.meta["val"]._data)
     seen = [block]
     for op, params in chain[:-1]:
         seen.append(look(tracer, op, seen[-1], params))
@@ -93,28 +95,25 @@ def _select(tracer: Tracer, op: Op, before: Node, value: Node, params: dict[str,
     return _slice(tracer, op, before, one, {"dim": dim, "start": index, "stop": index + 1, "step": 1})
 
 
-def _expand(tracer: Tracer, op: Op, before: Node, value: Node, params: dict[str, Any]) -> Node:
-    old, new = before.meta["val"]._data.shape, value.meta["val"]._data.shape
-    if tuple(new[len(new) - len(old) :]) != tuple(old) or any(s != 1 for s in new[: len(new) - len(old)]):
-        raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
-            "Please clone() the tensor before performing the operation."
-        )
-    return look(tracer, TABLE["view"], value, {"shape": tuple(old)})
-
-
 def _by_index(tracer: Tracer, op: Op, before: Node, value: Node, params: dict[str, Any]) -> Node:
+    return _through(tracer, before, ((op, params),), value)
+
+
+def _through(tracer: Tracer, before: Node, chain: Chain, value: Node) -> Node:
     """Any view: look at the numbers of the elements through it, and put the value where they say."""
     val = before.meta["val"]
     shape = tuple(val._data.shape)
     n = numel(shape)
     numbers = tracer.emit(TABLE["iota"], size=n, dtype=dtypes.int64, device=val.device)
     numbers = tracer.emit(TABLE["view"], numbers, shape=shape)
-    numbers = tracer.emit(op, laid_out(tracer, numbers, val._data), **params)
+    numbers = tracer.replay(laid_out(tracer, numbers, val._data), chain)
     m = numel(tuple(value.meta["val"]._data.shape))
     flat = [look(tracer, TABLE["view"], x, {"shape": (k,)}) for x, k in ((before, n), (numbers, m), (value, m))]
     return look(tracer, TABLE["view"], tracer.emit(TABLE["scatter"], *flat, dim=0), {"shape": shape})
 
+
+#: views in which one element may be seen in several places: undone step by step, these places would come apart
+SHOW_TWICE = frozenset({"expand", "unfold", "as_strided"})
 
 RULES = {
     "permute": _permute,
@@ -126,5 +125,4 @@ RULES = {
     "bitcast": _reinterpret("bitcast"),
     "slice": _slice,
     "select": _select,
-    "expand": _expand,
 }
