@@ -30,12 +30,13 @@ class _Norm(Module):
         track_running_stats: bool,
         device: Any,
         dtype: DType | None,
+        bias: bool,
     ) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
-        for name in ("weight", "bias"):
-            self.register_parameter(name, Parameter(empty((num_features,), device, dtype)) if affine else None)
+        for name, has in (("weight", affine), ("bias", affine and bias)):
+            self.register_parameter(name, Parameter(empty((num_features,), device, dtype)) if has else None)
         for name in ("running_mean", "running_var"):
             self.register_buffer(name, empty((num_features,), device, dtype) if track_running_stats else None)
         count = empty((), device, dtypes.int64) if track_running_stats else None
@@ -50,8 +51,9 @@ class _Norm(Module):
 
     def reset_parameters(self) -> None:
         self.reset_running_stats()
-        if self.affine:
+        if self.weight is not None:
             init.ones_(self.weight)
+        if self.bias is not None:
             init.zeros_(self.bias)
 
     def _check_input_dim(self, input: Tensor) -> None:
@@ -62,7 +64,7 @@ class _Norm(Module):
     def extra_repr(self) -> str:
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
         )
 
 
@@ -81,8 +83,10 @@ class _BatchNorm(_Norm):
         track_running_stats: bool = True,
         device: Any = None,
         dtype: DType | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
@@ -129,8 +133,10 @@ class _InstanceNorm(_Norm):
         track_running_stats: bool = False,
         device: Any = None,
         dtype: DType | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)

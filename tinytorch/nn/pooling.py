@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tinytorch.nn import functional as F
+from tinytorch.nn.functional.conv import as_tuple
 from tinytorch.nn.module import Module
 from tinytorch.tensor import Tensor
 
@@ -92,6 +93,10 @@ class MaxUnpool3d(_MaxUnpool):
 class AvgPool1d(Module):
     """The mean of each window of (N, C, L)."""
 
+    kernel_size: Any
+    stride: Any
+    padding: Any
+
     def __init__(
         self,
         kernel_size: Size,
@@ -101,8 +106,8 @@ class AvgPool1d(Module):
         count_include_pad: bool = True,
     ) -> None:
         super().__init__()
-        self.kernel_size, self.padding = kernel_size, padding
-        self.stride = kernel_size if stride is None else stride
+        self.kernel_size, self.padding = as_tuple(kernel_size, 1), as_tuple(padding, 1)
+        self.stride = self.kernel_size if stride is None else as_tuple(stride, 1)
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
 
     def forward(self, input: Tensor) -> Tensor:
@@ -127,6 +132,8 @@ class _AvgPool(AvgPool1d):
         divisor_override: int | None = None,
     ) -> None:
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
+        self.kernel_size, self.padding = kernel_size, padding
+        self.stride = kernel_size if stride is None else stride
         self.divisor_override = divisor_override
 
     def forward(self, input: Tensor) -> Tensor:

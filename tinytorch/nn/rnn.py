@@ -118,6 +118,9 @@ class RNNCell(_Cell):
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         return self._step(input, (self._zeros(input) if hx is None else hx,))[0]
 
+    def extra_repr(self) -> str:
+        return super().extra_repr() + (f", nonlinearity={self.nonlinearity}" if self.nonlinearity != "tanh" else "")
+
 
 class GRUCell(_Cell):
     mode = "GRU"

@@ -34,7 +34,8 @@ def checkpoint(
 
     With ``preserve_rng_state`` the second run draws the same random numbers.
     """
-    inputs = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+    inputs: list[Tensor] = []
+    _map(inputs.append, [args, kwargs])
     inputs += [p for p in _closed_over(function) if all(p is not t for t in inputs)]
     wanted = [t for t in inputs if t.requires_grad]
     state = rng.default_generator.get_state() if preserve_rng_state else None
@@ -78,9 +79,10 @@ class _Again:
             rng.default_generator.set_state(self.state)
         try:
             stand_in = {id(t): t.detach().requires_grad_() for t in self.wanted if not _is_parameter(t)}
-            swap = lambda a: stand_in.get(id(a), a)  # noqa: E731
+            swap = lambda t: stand_in.get(id(t), t)  # noqa: E731
+            args, kwargs = _map(swap, [self.args, self.kwargs])
             with tape.grad_mode(True):
-                result = self.function(*map(swap, self.args), **{k: swap(v) for k, v in self.kwargs.items()})
+                result = self.function(*args, **kwargs)
         finally:
             if self.state is not None:
                 rng.default_generator.set_state(now)
@@ -96,6 +98,17 @@ class _Again:
             accumulate=False,
             create_graph=tape.mode.grad,
         )
+
+
+def _map(fn: Callable[[Tensor], Any], value: Any) -> Any:
+    """``value`` with ``fn`` applied to the tensors in it, through lists, tuples and dicts."""
+    if isinstance(value, Tensor):
+        return fn(value)
+    if isinstance(value, dict):
+        return {k: _map(fn, v) for k, v in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_map(fn, v) for v in value)
+    return value
 
 
 def _is_parameter(t: Tensor) -> bool:
