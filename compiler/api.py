@@ -101,18 +101,36 @@ def takes_config(backend: Backend) -> bool:
         return False
 
 
+_configured: dict[Any, Backend] = {}
+
+
 def configured(
     found: Backend, changes: Mapping[str, Any], mode: str | None, options: Mapping[str, Any] | None
 ) -> Backend:
-    """The backend with its settings bound: ours take a ``config``, others what the user gave."""
-    if takes_config(found):
-        return lambda gm, examples: found(gm, examples, config=config.replace(changes))
+    """The backend with its settings bound: ours take a ``config``, others what the user gave.
+
+    The same object for the same wishes: code caches tell backends apart by identity.
+    """
     extra: dict[str, Any] = {}
-    if options is not None:
-        extra["options"] = dict(options)
-    if mode not in (None, "default"):
-        extra["mode"] = mode
-    return functools.partial(found, **extra) if extra else found
+    if takes_config(found):
+        extra["config"] = tuple(sorted(changes.items()))
+    else:
+        if options is not None:
+            extra["options"] = dict(options)
+        if mode not in (None, "default"):
+            extra["mode"] = mode
+        if not extra:
+            return found
+    key = (found, repr(extra))
+    if key not in _configured:
+        _configured[key] = _bind(found, changes) if "config" in extra else functools.partial(found, **extra)
+    return _configured[key]
+
+
+def _bind(found: Backend, changes: Mapping[str, Any]) -> Backend:
+    """Settings are read when the backend runs, so that ``config.patch`` around a call reaches it."""
+    kept = dict(changes)
+    return lambda gm, examples: found(gm, examples, config=config.replace(kept))  # type: ignore[call-arg]
 
 
 def reset() -> None:
