@@ -26,7 +26,7 @@ __all__ = ["RULES", "compile_graph"]
 def compile_graph(gm: Any, config: Any) -> Plan:
     """Lower, fuse, order, write kernels, plan memory.  ``gm.meta["donated"]`` names inputs that may be overwritten."""
     program = lower(gm, config)
-    tasks = order.ordered(fuse(program, config), program.buffers)
+    tasks = order.ordered(fuse(program, config))
     launches = write_kernels(tasks, program)
     donated = frozenset(gm.meta.get("donated", ()))
     plan = deduplicated(memory.plan(program, launches, donated, config))

@@ -71,6 +71,7 @@ class Weaver:
         self.nests = {n.number: n for n in nests}
         self.spine = spine
         self.fresh = fresh
+        self.opened: set[str] = set()
 
     def weave(self, items: list[tuple[int, int]]) -> list[Any]:
         """``items``: (nest number, how many of its axes are open).  Gives a list of ``(axis, subtree)`` and of
@@ -78,15 +79,17 @@ class Weaver:
         segments: list[tuple[Axis | None, list[tuple[int, int]]]] = []
         for number, depth in items:
             nest = self.nests[number]
-            if depth == len(nest.axes):
-                segments.append((None, [(number, depth)]))
+            if depth == len(nest.axes):  # before any loop it does not need, so as not to stand between two
+                needed = [k for k, (_, ns) in enumerate(segments) if any(_needs(nest, self.nests[n]) for n, _ in ns)]
+                segments.insert(max(needed, default=-1) + 1, (None, [(number, depth)]))
                 continue
             axis = nest.axes[depth]
             at = self._joinable(segments, number, depth)
-            if at is None and any(a is not None and a.name == axis.name for a, _ in segments):
-                axis = replace(axis, name=self.fresh("x"))  # same loop in principle, but it has to be run again
-                self.nests[number] = nest.renamed({nest.axes[depth].name: axis.name})
             if at is None:
+                if axis.name in self.opened:  # the same loop in principle, but it has to be run again
+                    axis = replace(axis, name=self.fresh("x"))
+                    self.nests[number] = nest.renamed({nest.axes[depth].name: axis.name})
+                self.opened.add(axis.name)
                 segments.append((axis, [(number, depth + 1)]))
                 continue
             shared, inside = segments[at]

@@ -6,36 +6,41 @@ Stage: loop.  In: groups and extern calls.  Out: a list.  Read next: ``memory``.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
 
-from compiler.loop.fuse import Group, Task, hint
-from compiler.loop.ir import Buffer
-
-
-def reads(t: Task) -> frozenset[str]:
-    return t.reads
+from compiler.loop.fuse import Group, Task
+from compiler.loop.lower import ExternCall
+from compiler.loop.nest import Nest
 
 
-def writes(t: Task) -> frozenset[str]:
-    return t.writes
+def parts(t: Task) -> tuple[Nest | ExternCall, ...]:
+    return t.nests if isinstance(t, Group) else (t,)
+
+
+def accessed(part: Nest | ExternCall, *, writes: bool) -> frozenset[str]:
+    """The buffers that a nest or call writes, or all that it touches."""
+    if isinstance(part, Nest):
+        return frozenset(a.buffer for a in (part.writes if writes else part.accesses))
+    return part.writes if writes else part.writes | part.reads
 
 
 def last_number(t: Task) -> int:
-    return t.nests[-1].number if isinstance(t, Group) else t.number
+    return parts(t)[-1].number
 
 
-def ordered(tasks: list[Task], buffers: Mapping[str, Buffer]) -> list[Task]:
-    """Topological; among ready tasks the one first that comes first in the program (a joint counts as its last part)."""
-    writers: dict[str, list[int]] = {}
+def ordered(tasks: list[Task]) -> list[Task]:
+    """Topological; among ready tasks the one first that comes first in the program (a joint counts as its last part).
+
+    A part needs every part before it, in program order, that writes a buffer it touches.
+    """
+    writers: dict[str, list[tuple[int, int]]] = {}
     for n, t in enumerate(tasks):
-        for b in writes(t):
-            writers.setdefault(b, []).append(n)
+        for part in parts(t):
+            for b in accessed(part, writes=True):
+                writers.setdefault(b, []).append((part.number, n))
     needs: list[set[int]] = []
     for n, t in enumerate(tasks):
-        need = {w for b in reads(t) for w in writers.get(b, ()) if w != n}
-        for b in writes(t):  # earlier writers of the same buffer: fills before scatters
-            need |= {w for w in writers[b] if w != n and tasks[w].number < t.number}
-        needs.append(need)
+        touched = ((part, b) for part in parts(t) for b in accessed(part, writes=False))
+        needs.append({w for part, b in touched for number, w in writers.get(b, ()) if number < part.number and w != n})
     users: list[list[int]] = [[] for _ in tasks]
     for n, need in enumerate(needs):
         for w in need:
@@ -54,7 +59,3 @@ def ordered(tasks: list[Task], buffers: Mapping[str, Buffer]) -> list[Task]:
     assert len(out) == len(tasks), "fusion made a cycle"
     return out
 
-
-def size_of(b: Buffer) -> int:
-    """Bytes of a buffer, by hints."""
-    return hint(b.numel) * b.dtype.itemsize
