@@ -81,6 +81,22 @@ def test_a_product_is_not_computed_twice_unless_the_budget_says_so():
     assert frugal.bytes == 0 and any(m.target is ops.matmul for m in frugal.recomputed)
 
 
+@pytest.mark.parametrize("rows, again", [(256, True), (32, False)])
+def test_scores_much_larger_than_their_operands_are_computed_again(rows, again):
+    """As flash attention does: q @ k is rows x rows, its operands rows x 16."""
+
+    def attention(call, ps, ts):
+        q, k = (call(ops.matmul, p, ps[2]) for p in ps[:2])
+        scores = call(ops.matmul, q, call(ops.permute, k, dims=(1, 0)))
+        weights = call(ops.exp, scores)
+        return [call(ops.sum, weights, dim=(1,), keepdim=True)], [call(ops.matmul, call(ops.mul, ts[0], weights), k), q]
+
+    gm, n = joint_of(attention, [F(rows, 16), F(rows, 16), F(16, 16)], [F(rows, 1)])
+    report = min_cut(gm, n)[2]
+    assert ("exp" not in [e.op for e in report.saved]) == again
+    assert report.saved_bytes == (2 * rows * 16 * 4 if again else (2 * rows * 16 + rows * rows) * 4)
+
+
 def test_a_mask_of_bools_is_saved_rather_than_its_floats():
     def relu(call, ps, ts):
         m = call(ops.matmul, ps[0], ps[1])

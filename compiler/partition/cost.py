@@ -20,6 +20,7 @@ from tinytorch.ops.opdef import Op
 
 BYTES_PER_NS = 10.0
 FLOPS_PER_NS = 50.0
+GROWS = 2  # a product this many times larger than its operands may be computed again
 REDUCES = 4  # a result this many times smaller than its operands is saved rather than computed again
 
 
@@ -163,8 +164,16 @@ def is_expensive(n: Node) -> bool:
     if not isinstance(n.target, Op):
         return False
     if n.target.recompute == "save":
-        return True
+        return not outgrows(n)
     return n.target.kind in ("reduce", "scan") and meta.nbytes(n.meta.get("val")) * REDUCES <= moved_bytes(n)
+
+
+def outgrows(n: Node) -> bool:
+    """A product much larger than its operands, such as the scores of attention: flash attention computes these again,
+    and where bytes are dear enough, so do we."""
+    if not isinstance(n.target, Op) or n.target.kind != "contract":
+        return False
+    return meta.nbytes(n.meta.get("val")) >= GROWS * sum(meta.nbytes(i.meta.get("val")) for i in n.all_input_nodes)
 
 
 def is_fusible(n: Node) -> bool:
@@ -183,7 +192,7 @@ def again_bytes(joint: Joint, n: Node) -> int:
     users, also a write if not; the whole of its time if it is expensive, and more than its bytes if random."""
     if n.op != "call_function" or is_view(n) or is_item(n):
         return 0
-    if is_expensive(n):
+    if is_expensive(n) or outgrows(n):
         return int(runtime(n) * BYTES_PER_NS)
     out = meta.nbytes(n.meta.get("val"))
     work = out if isinstance(n.target, Op) and n.target.kind == "random" else out // 16
