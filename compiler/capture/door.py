@@ -1,0 +1,80 @@
+"""Doors: the function that stands in for the user's, with the same signature.
+
+Stage: capture (run time).  In: a function and its cache.  Out: a function whose own parameters are bound by CPython, and
+which tries the guards of each entry in turn.  Defaults are read from the original at each call, so they need no guard of
+their own.  Read next: ``runtime``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import keyword
+from types import CodeType, FunctionType
+from typing import Any
+
+from compiler.capture.guards import compile_text
+from compiler.capture.runtime import STATE, CodeCache, finish
+
+_serial = itertools.count()
+_MISSING: Any = object()
+
+
+@functools.lru_cache(maxsize=4096)
+def door_text(code: CodeType, defaults: int, keyword_defaults: tuple[str, ...]) -> str:
+    """Source of ``make(F, cache, state)``, which gives the door of a function with this signature."""
+    names = parameters(code)
+    n, k = code.co_argcount, code.co_kwonlyargcount
+    parts: list[str] = []
+    fill: list[str] = []
+    for i, name in enumerate(names[:n]):
+        j = i - (n - defaults)
+        parts.append(f"{name}=MISSING" if j >= 0 else name)
+        if j >= 0:
+            fill.append(f"if {name} is MISSING: {name} = F.__defaults__[{j}]")
+        if i + 1 == code.co_posonlyargcount:
+            parts.append("/")
+    rest = list(names[n + k :])
+    if code.co_flags & inspect.CO_VARARGS:
+        parts.append("*" + rest.pop(0))
+    elif k:
+        parts.append("*")
+    for name in names[n : n + k]:
+        parts.append(f"{name}=MISSING" if name in keyword_defaults else name)
+        if name in keyword_defaults:
+            fill.append(f"if {name} is MISSING: {name} = F.__kwdefaults__[{name!r}]")
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        parts.append("**" + rest.pop(0))
+    given = ", ".join(("F", *names))
+    body = [
+        *fill,
+        f"if state.special: return cache.by_stance({given})",
+        "for check, run, _ in cache.entries:",
+        f"    carried = check({given})",
+        "    if carried is not None: return run(*carried)",
+        f"return finish(cache.raw({given}))",
+    ]
+    lines = ["def make(F, cache, state):", f"    def door({', '.join(parts)}):"]
+    lines += [f"        {line}" for line in body] + ["    return door"]
+    return "\n".join(lines) + "\n"
+
+
+def parameters(code: CodeType) -> tuple[str, ...]:
+    """All parameters in the order of ``co_varnames``; hidden ones of comprehensions get names."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return tuple(
+        n if n.isidentifier() and not keyword.iskeyword(n) else f"arg_{i}" for i, n in enumerate(code.co_varnames[:count])
+    )
+
+
+def make_door(fn: FunctionType, cache: CodeCache) -> Any:
+    """The stand-in for ``fn``."""
+    text = door_text(fn.__code__, len(fn.__defaults__ or ()), tuple(fn.__kwdefaults__ or ()))
+    names = {"MISSING": _MISSING, "finish": finish}
+    make = compile_text(text, f"<door of {fn.__qualname__} #{next(_serial)}>", names, "make")
+    door = make(fn, cache, STATE)
+    functools.update_wrapper(door, fn)
+    door._tt_door = (fn, cache)
+    return door

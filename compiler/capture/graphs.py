@@ -1,0 +1,162 @@
+"""Recording: one operation on tensors becomes one node, and runs once on fakes.
+
+Stage: capture.  In: a public function or a Tensor method, and values.  Out: a ``call_function`` or ``call_method`` node
+and the value of its result.  What comes out without tensors is metadata, known now, and leaves no node.
+An exception that the operation raises on fakes is the program's own.  Read next: ``tracer``, which owns the graph.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from compiler.capture import breaks
+from compiler.capture.values.base import ConstantValue, NotConstantError, Value, realize
+from compiler.capture.values.mapping import DictValue
+from compiler.capture.values.objects import ObjectValue, Observed, OpaqueValue
+from compiler.capture.values.sequence import ListValue, SliceValue, TupleValue
+from compiler.capture.values.tensor import SymIntValue, TensorValue
+from compiler.errors import Unsupported
+from compiler.sym.env import SymInt
+from tinytorch import dispatch
+from tinytorch.ops.opdef import Op
+from tinytorch.tensor import Tensor
+
+if TYPE_CHECKING:
+    from compiler.capture.tracer import Tracer
+
+#: Modules whose functions are leaves of a captured graph.
+LEAF_MODULES = (
+    "tinytorch.functions", "tinytorch.nn.functional", "tinytorch.ops", "tinytorch.methods", "tinytorch.linalg",
+    "tinytorch.fft", "tinytorch.special",
+)  # fmt: skip
+
+
+def is_graph_function(fn: Any) -> bool:
+    """Whether a call of ``fn`` is a node rather than inlined."""
+    if isinstance(fn, Op):
+        return True
+    module = getattr(fn, "__module__", None) or ""
+    return module.startswith(LEAF_MODULES) and getattr(fn, "__tt_inline__", None) is None
+
+
+def call(tx: Tracer, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``target(*args, **kwargs)`` as a node."""
+    return _record(tx, target, None, args, kwargs)
+
+
+def call_method(tx: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``args[0].name(*args[1:])`` as a node."""
+    return _record(tx, getattr(Tensor, name), name, args, kwargs)
+
+
+def _record(
+    tx: Tracer, fn: Callable[..., Any], method: str | None, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    fakes = [example(tx, a) for a in args]
+    fake_kwargs = {k: example(tx, v) for k, v in kwargs.items()}
+    out = run_on_fakes(tx, fn, fakes, fake_kwargs)
+    if not _has_tensor(out) and not tx.interp.wrote:
+        return tx.from_python(out)
+    nodes = tuple(argument(tx, a) for a in args)
+    node_kwargs = {k: argument(tx, v) for k, v in kwargs.items()}
+    if method is None:
+        node = tx.graph.call_function(fn, nodes, node_kwargs)
+    else:
+        node = tx.graph.call_method(method, nodes, node_kwargs)
+    node.meta["stack"] = tx.stack_rows()
+    if tx.interp.drew or tx.interp.wrote:
+        node.meta["impure"] = True
+    tx.note_writes(node)
+    return wrap_output(tx, node, out)
+
+
+def run_on_fakes(tx: Tracer, fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Run the real function on fakes; its exceptions become the program's, its need for values a break."""
+    tx.interp.begin()
+    try:
+        with dispatch.use(tx.interp):
+            return fn(*args, **kwargs)
+    except Unsupported as e:
+        _as_break(e)
+    except Observed:
+        raise
+    except Exception as e:
+        tx.raise_native(e)
+
+
+def _as_break(e: Unsupported) -> Any:
+    rows = {"data-dependent-value": breaks.SCALAR_OUTPUT, "data-dependent-shape": breaks.DYNAMIC_OUTPUT}
+    row = rows.get(e.id)
+    if row is None:
+        raise e
+    breaks.unsupported(row, e.reason)
+
+
+def wrap_output(tx: Tracer, node: Any, out: Any) -> Value:
+    """The value of a node's result; parts of a tuple are ``getitem`` nodes."""
+    if isinstance(out, Tensor):
+        node.meta.setdefault("val", out)
+        known = tx.by_fake.get(id(out))
+        if known is not None:
+            return known
+        return tx.new_tensor(out, node)
+    if isinstance(out, tuple | list):
+        node.meta["val"] = tuple(out)
+        parts: list[Value] = []
+        for i, element in enumerate(out):
+            if isinstance(element, Tensor) or _has_tensor(element):
+                part = tx.graph.call_function(operator.getitem, (node, i))
+                part.meta["stack"] = node.meta["stack"]
+                parts.append(wrap_output(tx, part, element))
+            else:
+                parts.append(tx.from_python(element))
+        return ListValue(parts) if isinstance(out, list) else TupleValue(parts, type(out))
+    node.meta["val"] = out if isinstance(out, SymInt) else None
+    return tx.from_python(out)
+
+
+def _has_tensor(out: Any) -> bool:
+    return isinstance(out, Tensor) or (isinstance(out, tuple | list) and any(_has_tensor(o) for o in out))
+
+
+def example(tx: Tracer, value: Value) -> Any:
+    """What the real function gets: fakes for tensors, the rest as it is."""
+    value = realize(tx, value)
+    if isinstance(value, TensorValue):
+        return value.fake
+    return _convert(tx, value, example)
+
+
+def argument(tx: Tracer, value: Value) -> Any:
+    """What the node gets: nodes for tensors, the rest as it is."""
+    value = realize(tx, value)
+    if isinstance(value, TensorValue):
+        return tx.node_of(value)
+    if isinstance(value, SymIntValue):
+        tx.use_symbols(value.expr)
+    return _convert(tx, value, argument)
+
+
+def _convert(tx: Tracer, value: Value, inner: Callable[[Tracer, Value], Any]) -> Any:
+    if isinstance(value, SymIntValue):
+        return value.sym
+    if isinstance(value, ConstantValue):
+        return value.value
+    if isinstance(value, TupleValue):
+        items = [inner(tx, v) for v in value.items]
+        return tuple(items) if value.kind is tuple else tuple.__new__(value.kind, items)
+    if isinstance(value, ListValue):
+        return [inner(tx, v) for v in value.items]
+    if isinstance(value, SliceValue):
+        return slice(*[inner(tx, v) for v in value.parts])
+    if isinstance(value, DictValue):
+        value.know_keys(tx)
+        return {realize(tx, k).const(): inner(tx, v) for k, v in value.entries.values()}
+    if isinstance(value, ObjectValue | OpaqueValue) and value.real() is not None:
+        breaks.unsupported(breaks.OPERATION, f"{value.describe()} as an argument of a tensor function")
+    try:
+        return value.const()
+    except NotConstantError:
+        breaks.unsupported(breaks.OPERATION, f"{value.describe()} as an argument of a tensor function")

@@ -1,0 +1,23 @@
+"""Models of C functions; importing the package registers them all.  Stage: capture.  Read next: ``registry``."""
+
+from __future__ import annotations
+
+from compiler.capture.models import (
+    builtins_,
+    iterators,
+    mappings,
+    numbers,
+    objects_,
+    polyfills,
+    sequences,
+    sets,
+    tensors,
+)
+from compiler.capture.models.registry import get, is_pure, new_of, refuse
+
+new = new_of
+
+__all__ = [
+    "builtins_", "get", "is_pure", "iterators", "mappings", "new", "new_of", "numbers", "objects_", "polyfills",
+    "refuse", "sequences", "sets", "tensors",
+]  # fmt: skip

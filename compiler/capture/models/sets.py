@@ -1,0 +1,215 @@
+"""Methods of set and frozenset.
+
+Stage: capture.  See ``registry``.  Read next: ``iterators``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from compiler.capture.models.registry import model, new
+from compiler.capture.protocol import operators
+from compiler.capture.values.base import FALSE, NONE, NOT_IMPLEMENTED, TRUE, ConstantValue, Value
+from compiler.capture.values.function import ClassValue
+from compiler.capture.values.mapping import SetValue, key_of
+
+if TYPE_CHECKING:
+    from compiler.capture.tracer import Tracer
+
+Items = dict[Any, Value]
+
+
+def _items(tx: Tracer, v: Value) -> Items:
+    return v.items if isinstance(v, SetValue) else {key_of(tx, e): e for e in tx.protocol.unpack(tx, v)}
+
+
+@model(set)
+def make_set(tx: Tracer, *iterable: Value) -> Value:
+    return SetValue(dict(_items(tx, iterable[0])) if iterable else {})
+
+
+@model(frozenset)
+def make_frozenset(tx: Tracer, *iterable: Value) -> Value:
+    return SetValue(dict(_items(tx, iterable[0])) if iterable else {}, frozenset)
+
+
+@new(set.__new__, frozenset.__new__)
+def new_set(tx: Tracer, cls: ClassValue, *iterable: Value) -> Value:
+    items = dict(_items(tx, iterable[0])) if iterable and issubclass(cls.cls, frozenset) else {}
+    return SetValue(items, cls.cls)
+
+
+@model(set.__init__)
+def set_init(tx: Tracer, me: SetValue, *iterable: Value) -> Value:
+    tx.effects.touch(me)
+    me.items.clear()
+    if iterable:
+        me.items.update(_items(tx, iterable[0]))
+    return NONE
+
+
+@model(set.__contains__, frozenset.__contains__)
+def contains(tx: Tracer, me: SetValue, element: Value) -> Value:
+    return TRUE if key_of(tx, element) in me.items else FALSE
+
+
+@model(set.__len__, frozenset.__len__)
+def length(tx: Tracer, me: SetValue) -> Value:
+    return ConstantValue(len(me.items))
+
+
+@model(set.__iter__, frozenset.__iter__)
+def iterate(tx: Tracer, me: SetValue) -> Value:
+    return tx.protocol.iter_(tx, me)
+
+
+@model(set.copy, frozenset.copy)
+def copy(tx: Tracer, me: SetValue) -> Value:
+    return SetValue(dict(me.items), me.kind)
+
+
+# --- algebra ----------------------------------------------------------------------------------------------------------
+def union(a: Items, b: Items) -> Items:
+    return {**b, **a}
+
+
+def intersection(a: Items, b: Items) -> Items:
+    return {k: v for k, v in a.items() if k in b}
+
+
+def difference(a: Items, b: Items) -> Items:
+    return {k: v for k, v in a.items() if k not in b}
+
+
+def symmetric(a: Items, b: Items) -> Items:
+    return {**difference(a, b), **difference(b, a)}
+
+
+def _operator(fn: Any) -> Any:
+    def run(tx: Tracer, me: SetValue, other: Value) -> Value:
+        if not isinstance(other, SetValue):
+            return NOT_IMPLEMENTED
+        return SetValue(fn(me.items, other.items), me.kind)
+
+    return run
+
+
+def _reflected(fn: Any) -> Any:
+    return lambda tx, me, other: _operator(fn)(tx, other, me) if isinstance(other, SetValue) else NOT_IMPLEMENTED
+
+
+def _inplace(fn: Any) -> Any:
+    def run(tx: Tracer, me: SetValue, other: Value) -> Value:
+        if not isinstance(other, SetValue):
+            return NOT_IMPLEMENTED
+        tx.effects.touch(me)
+        me.items = fn(me.items, other.items)
+        return me
+
+    return run
+
+
+def _method(fn: Any) -> Any:
+    def run(tx: Tracer, me: SetValue, *others: Value) -> Value:
+        items = dict(me.items)
+        for other in others:
+            items = fn(items, _items(tx, other))
+        return SetValue(items, me.kind)
+
+    return run
+
+
+def _update(fn: Any) -> Any:
+    def run(tx: Tracer, me: SetValue, *others: Value) -> Value:
+        tx.effects.touch(me)
+        for other in others:
+            me.items = fn(me.items, _items(tx, other))
+        return NONE
+
+    return run
+
+
+for _fn, _slot, _name, _update_name in (
+    (union, "or", "union", "update"),
+    (intersection, "and", "intersection", "intersection_update"),
+    (difference, "sub", "difference", "difference_update"),
+    (symmetric, "xor", "symmetric_difference", "symmetric_difference_update"),
+):
+    for _kind in (set, frozenset):
+        model(getattr(_kind, f"__{_slot}__"))(_operator(_fn))
+        model(getattr(_kind, f"__r{_slot}__"))(_reflected(_fn))
+        model(getattr(_kind, _name))(_method(_fn))
+    model(getattr(set, f"__i{_slot}__"))(_inplace(_fn))
+    model(getattr(set, _update_name))(_update(_fn))
+
+
+def _relation(op: str) -> Any:
+    fn = operators.COMPARE[op][0]
+
+    def run(tx: Tracer, me: SetValue, other: Value) -> Value:
+        if not isinstance(other, SetValue):
+            return NOT_IMPLEMENTED
+        return TRUE if fn(me.items.keys(), other.items.keys()) else FALSE
+
+    return run
+
+
+for _op, (_, _slot, _) in operators.COMPARE.items():
+    model(getattr(set, _slot), getattr(frozenset, _slot))(_relation(_op))
+
+
+@model(set.issubset, frozenset.issubset)
+def issubset(tx: Tracer, me: SetValue, other: Value) -> Value:
+    return TRUE if me.items.keys() <= _items(tx, other).keys() else FALSE
+
+
+@model(set.issuperset, frozenset.issuperset)
+def issuperset(tx: Tracer, me: SetValue, other: Value) -> Value:
+    return TRUE if me.items.keys() >= _items(tx, other).keys() else FALSE
+
+
+@model(set.isdisjoint, frozenset.isdisjoint)
+def isdisjoint(tx: Tracer, me: SetValue, other: Value) -> Value:
+    return TRUE if me.items.keys().isdisjoint(_items(tx, other).keys()) else FALSE
+
+
+# --- changing ---------------------------------------------------------------------------------------------------------
+@model(set.add)
+def add(tx: Tracer, me: SetValue, element: Value) -> Value:
+    key = key_of(tx, element)
+    if key not in me.items:
+        tx.effects.touch(me)
+        me.items[key] = element
+    return NONE
+
+
+@model(set.discard)
+def discard(tx: Tracer, me: SetValue, element: Value) -> Value:
+    tx.effects.touch(me)
+    me.items.pop(key_of(tx, element), None)
+    return NONE
+
+
+@model(set.remove)
+def remove(tx: Tracer, me: SetValue, element: Value) -> Value:
+    key = key_of(tx, element)
+    if key not in me.items:
+        tx.raise_value(tx.new_exception(KeyError, [element]))
+    tx.effects.touch(me)
+    del me.items[key]
+    return NONE
+
+
+@model(set.pop)
+def pop(tx: Tracer, me: SetValue) -> Value:
+    if not me.items:
+        tx.raise_(KeyError, "pop from an empty set")
+    tx.effects.touch(me)
+    return me.items.pop(next(iter(me.items)))
+
+
+@model(set.clear)
+def clear(tx: Tracer, me: SetValue) -> Value:
+    tx.effects.touch(me)
+    me.items.clear()
+    return NONE

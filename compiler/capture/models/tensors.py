@@ -1,0 +1,205 @@
+"""What tensors mean to the program: attributes, methods, ``backward``, and the functions that must not be nodes.
+
+Stage: capture.  See ``registry`` and ``graphs``.  Read next: ``polyfills``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from compiler.capture import breaks, graphs
+from compiler.capture.models.registry import model
+from compiler.capture.protocol import attributes, calls, operators
+from compiler.capture.values.base import FALSE, NONE, TRUE, ConstantValue, Lazy, Value, realize
+from compiler.capture.values.function import BoundMethod, UserFunction
+from compiler.capture.values.sequence import ListValue, TupleValue
+from compiler.capture.values.tensor import TensorValue
+from compiler.fake import is_fake
+from tinytorch import autograd, tracing
+from tinytorch.nn.parameter import Parameter
+from tinytorch.tensor import Tensor
+
+if TYPE_CHECKING:
+    from compiler.capture.tracer import Tracer
+
+#: Methods that change what a tensor is, or need its values.
+_NOT_IN_GRAPH = frozenset(
+    "requires_grad_ register_hook retain_grad register_post_accumulate_grad_hook detach_ resize_ set_ apply_ data_ptr"
+    " share_memory_ __reduce_ex__ __array__".split()
+)
+_NEEDS_VALUE = frozenset("item tolist numpy __bool__ __int__ __float__ __complex__ __index__ is_nonzero equal allclose".split())
+
+
+# --- attributes -------------------------------------------------------------------------------------------------------
+def attribute(tx: Tracer, t: TensorValue, name: str) -> Value | None:
+    """``t.name``; None where the class decides (methods)."""
+    if name in t.attrs:
+        written = t.attrs[name]
+        if written is None:
+            tx.raise_(AttributeError, f"'{t.kind.__name__}' object has no attribute '{name}'")
+        return realize(tx, written)
+    if name == "grad":
+        return _read_grad(tx, t)
+    if name == "__class__":
+        return tx.constant(t.kind)
+    own = {} if t.obj is None else t.obj.__dict__
+    if name in own and not hasattr(Tensor, name):
+        assert t.source is not None
+        return realize(tx, Lazy(own[name], t.source.attr(name)))
+    found = attributes.lookup(tx, t.kind, name)
+    if found is None:
+        if t.source is not None and t.obj is not None:
+            tx.guard("KEY", f"{name!r} not in {{0}}", t.source.attr("__dict__"))
+        tx.raise_(AttributeError, f"'{t.kind.__name__}' object has no attribute '{name}'")
+    raw = found[1]
+    if isinstance(raw, property):
+        return graphs.call(tx, getattr, [t, ConstantValue(name)], {})
+    if isinstance(raw, FunctionType | classmethod | staticmethod):
+        return None
+    if name in ("_data", "_storage"):
+        breaks.unsupported(breaks.ATTRIBUTE, f"Tensor.{name}")
+    if name in ("device", "_requires_grad", "_base", "_node") or not name.startswith("_"):
+        return tx.from_python(getattr(t.fake, name))
+    return tx.from_python(getattr(t.obj if t.obj is not None else t.fake, name))
+
+
+def _read_grad(tx: Tracer, t: TensorValue) -> Value:
+    if t.source is None or t.obj is None:
+        return NONE
+    grad = realize(tx, Lazy(t.obj.grad, t.source.attr("grad")))
+    t.attrs["grad"] = grad
+    return grad
+
+
+def set_attribute(tx: Tracer, t: TensorValue, name: str, new: Value | None) -> None:
+    """``t.name = new``: the gradient and the program's own attributes are replayed, the rest is not for a graph."""
+    if name in ("requires_grad", "data", "names") or name.startswith("_"):
+        breaks.unsupported(breaks.NOT_IN_GRAPH, f"assignment to Tensor.{name}")
+    tx.effects.touch(t)
+    t.attrs[name] = new
+
+
+# --- methods ----------------------------------------------------------------------------------------------------------
+def call_method(
+    tx: Tracer, func: UserFunction, method: BoundMethod, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """A call of a Python-defined method of a tensor."""
+    fn: Any = func.obj
+    owner = realize(tx, method.owner)
+    assert isinstance(owner, TensorValue)
+    name = func.name
+    custom = tx.models.get(fn)
+    if custom is not None:
+        return custom(tx, owner, *[realize(tx, a) for a in args], **{k: realize(tx, v) for k, v in kwargs.items()})
+    if not (func.globals.get("__name__") or "").startswith("tinytorch"):
+        return calls.inline(tx, func, [owner, *args], kwargs)
+    if name in _NOT_IN_GRAPH:
+        breaks.unsupported(breaks.NOT_IN_GRAPH, f"Tensor.{name}")
+    if name in _NEEDS_VALUE:
+        return number(tx, owner, name, *args)
+    if getattr(Tensor, name, None) is fn:
+        return graphs.call_method(tx, name, [owner, *args], kwargs)
+    return graphs.call(tx, fn, [owner, *args], kwargs)
+
+
+def number(tx: Tracer, t: TensorValue, what: str, *args: Value) -> Value:
+    """The value of a tensor as a Python number: known only when the graph has run."""
+    breaks.unsupported(breaks.SCALAR_OUTPUT, f"{what} of {t.describe()}")
+
+
+@model(tracing.is_compiling)
+def is_compiling(tx: Tracer) -> Value:
+    return TRUE
+
+
+# --- backward ---------------------------------------------------------------------------------------------------------
+@model(Tensor.backward)
+def backward(
+    tx: Tracer,
+    loss: TensorValue,
+    gradient: Value = NONE,
+    retain_graph: Value = NONE,
+    create_graph: Value = FALSE,
+    inputs: Value = NONE,
+) -> Value:
+    """``loss.backward()``: one node that gives the gradients of the leaves, then their accumulation."""
+    leaves = _wanted(tx, inputs) if not _is_none(inputs) else _leaves(tx, loss)
+    options: dict[str, Value] = {"allow_unused": TRUE}
+    if not _is_none(gradient):
+        options["grad_outputs"] = gradient
+    if not _is_none(retain_graph):
+        options["retain_graph"] = retain_graph
+    if operators.truth(tx, create_graph):
+        options["create_graph"] = TRUE
+    if not loss.fake.requires_grad:
+        tx.raise_(RuntimeError, "element 0 of tensors does not require grad and does not have a grad_fn")
+    found = graphs.call(tx, autograd.grad, [loss, ListValue(list(leaves))], options)
+    assert isinstance(found, TupleValue)
+    for leaf, g in zip(leaves, found.items, strict=True):
+        g = realize(tx, g)
+        if isinstance(g, TensorValue):
+            _accumulate(tx, leaf, g, operators.truth(tx, create_graph))
+    return NONE
+
+
+def _is_none(v: Value) -> bool:
+    return v.is_const() and v.const() is None
+
+
+def _accumulate(tx: Tracer, leaf: TensorValue, g: TensorValue, create_graph: bool) -> None:
+    have = attribute(tx, leaf, "grad")
+    if isinstance(have, TensorValue):
+        if create_graph:
+            set_attribute(tx, leaf, "grad", operators.binary(tx, "+", have, g))
+        else:
+            graphs.call_method(tx, "add_", [have, g], {})
+        return
+    set_attribute(tx, leaf, "grad", g)
+
+
+def _wanted(tx: Tracer, inputs: Value) -> list[TensorValue]:
+    items = [inputs] if isinstance(inputs, TensorValue) else [realize(tx, v) for v in tx.protocol.unpack(tx, inputs)]
+    return [t for t in items if isinstance(t, TensorValue)]
+
+
+def _leaves(tx: Tracer, loss: TensorValue) -> list[TensorValue]:
+    """The leaves behind ``loss``, in the order in which the graph got them."""
+    found: list[TensorValue] = []
+    for leaf in _walk(loss.fake):
+        known = tx.by_fake.get(id(leaf))
+        if known is None:
+            continue
+        if known.obj is not None and (known.obj._hooks or known.obj._post_hooks):
+            breaks.unsupported(breaks.NOT_IN_GRAPH, "backward() into a tensor with hooks")
+        found.append(known)
+    order = {id(t): i for i, t in enumerate(tx.inputs)}
+    return sorted(found, key=lambda t: order.get(id(t), len(order)))
+
+
+def _walk(root: Tensor) -> Iterator[Tensor]:
+    """Leaf tensors reachable on the tape; a break where it leads out of the trace."""
+    seen: set[int] = set()
+    stack = [root._edge()]
+    while stack:
+        edge = stack.pop()
+        if edge is None:
+            continue
+        if not isinstance(edge, tuple):
+            if id(edge) not in seen and is_fake(edge):
+                seen.add(id(edge))
+                yield edge
+            continue
+        node = edge[0]
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if getattr(node.op, "name", "") == "input":
+            breaks.unsupported(breaks.NOT_IN_GRAPH, "backward() through an input that has a history")
+        stack.extend(node.edges)
+
+
+@model(Parameter)
+def make_parameter(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
+    breaks.unsupported(breaks.NOT_IN_GRAPH, "a Parameter made inside the function")

@@ -1,0 +1,285 @@
+"""What translated code uses while it runs: tails, nested calls, the code caches.
+
+Stage: capture (run time).  In: arguments.  Out: results.  A ``CodeCache`` holds the entries of one code object; a
+hit takes no lock.  Translated code that ended in a break returns a ``Tail``, a request to go on in a resume function;
+``finish`` serves such requests in a loop, so breaks inside a long loop do not deepen the stack.  Read next: ``session``.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType, MethodType
+from typing import Any, NamedTuple
+
+from compiler import logs
+from compiler.capture.guards import Guard, first_failure
+from compiler.capture.source import Namespace
+from compiler.capture.wrap import Sizes
+from compiler.config import Config
+from compiler.errors import RecompileLimit, Unsupported
+from compiler.ir.module import GraphModule
+from tinytorch import tape
+
+def warn(message: str) -> None:
+    """Say loudly that something runs uncompiled."""
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+END: Any = object()  # what ``next`` gives when a loop is over
+
+
+class Tail(NamedTuple):
+    """Go on in ``cache`` with this function and these arguments."""
+
+    cache: CodeCache
+    fn: FunctionType
+    args: tuple[Any, ...]
+
+
+def finish(result: Any) -> Any:
+    """Serve tails until there is a result."""
+    while type(result) is Tail:
+        result = result.cache.raw(result.fn, *result.args)
+    return result
+
+
+def enter(manager: Any) -> tuple[Any, Any]:
+    """What BEFORE_WITH does: the bound ``__exit__`` and the result of ``__enter__``."""
+    kind = type(manager)
+    leave = kind.__exit__.__get__(manager, kind)
+    return leave, kind.__enter__(manager)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How one ``compile`` call wants it."""
+
+    backend: Callable[..., Any]
+    fullgraph: bool
+    dynamic: bool | None
+    config: Config
+
+    def key(self) -> tuple[Any, ...]:
+        return id(self.backend), self.fullgraph, self.dynamic, tuple(sorted(vars(self.config).items()))
+
+
+@dataclass
+class Captured:
+    """One entry: what was captured under which guards.
+
+    ``graph_module`` is None if the frame has no tensor work.  ``example_inputs`` are fakes, their ``sources`` texts.
+    ``breaks`` holds the break that ended the trace, if one did.  ``native``: why the frame runs uncompiled, or "".
+    """
+
+    name: str
+    code: CodeType
+    check: Callable[..., Any]
+    run: Callable[..., Any]
+    guards: list[Guard]
+    namespace: Namespace
+    arguments: tuple[str, ...]
+    check_text: str = ""
+    run_text: str = ""
+    graph_module: GraphModule | None = None
+    example_inputs: list[Any] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    breaks: list[Unsupported] = field(default_factory=list)
+    native: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+Translate = Callable[["CodeCache", FunctionType, tuple[Any, ...]], Captured]
+
+
+class CodeCache:
+    """The entries of one code object under one set of options."""
+
+    def __init__(self, code: CodeType, arguments: tuple[str, ...], options: Options, translate: Translate) -> None:
+        self.code = code
+        self.arguments = arguments
+        self.options = options
+        self.translate = translate
+        self.name = code.co_name
+        self.records: list[Captured] = []
+        #: (check, run to the end, run that may give a Tail), most recently used first; replaced, never changed.
+        self.entries: tuple[tuple[Any, Any, Any], ...] = ()
+        self.lock = threading.RLock()
+        self.sizes = Sizes(options.dynamic)
+        self.called = False
+        self.run_only = ""  # why nothing more is compiled
+
+    def call(self, fn: FunctionType, *values: Any) -> Any:
+        return finish(self.raw(fn, *values))
+
+    def raw(self, fn: FunctionType, *values: Any) -> Any:
+        """Run an entry whose guards hold, or make one.  The result may be a ``Tail``."""
+        for i, (check, _, run) in enumerate(self.entries):
+            carried = check(fn, *values)
+            if carried is not None:
+                if i:
+                    self._to_front(i)
+                return run(*carried)
+        return self.miss(fn, values)
+
+    def _to_front(self, i: int) -> None:
+        entries = self.entries
+        if i < len(entries):
+            self.entries = (entries[i], *entries[:i], *entries[i + 1 :])
+
+    def miss(self, fn: FunctionType, values: tuple[Any, ...]) -> Any:
+        """No entry fits: compile one, once per thread-safe look, and run it."""
+        if tape.mode.interpreter is not None or _tracing.active:
+            return self.native(fn, values)
+        with self.lock:
+            for check, _, run in self.entries:  # another thread may have made it meanwhile
+                carried = check(fn, *values)
+                if carried is not None:
+                    break
+            else:
+                if self.run_only or STATE.stance != "default" and not self._may_compile(fn, values):
+                    return self.native(fn, values)
+                made = self._compile(fn, values)
+                if made is None:
+                    return self.native(fn, values)
+                run, carried = made.run, made.check(fn, *values)
+                if carried is None:
+                    return self._contradiction(made, fn, values)
+        return run(*carried)
+
+    def by_stance(self, fn: FunctionType, *values: Any) -> Any:
+        """A call while ``set_stance`` is not the default."""
+        if STATE.stance == "force_eager":
+            return self.native(fn, values)
+        if STATE.stance == "eager_then_compile" and not self.records and not self.called:
+            self.called = True
+            return self.native(fn, values)
+        return self.call(fn, *values)
+
+    def _may_compile(self, fn: FunctionType, values: tuple[Any, ...]) -> bool:
+        if STATE.stance == "fail_on_recompile" and self.records:
+            raise RuntimeError(f"stance fail_on_recompile: {self.name} would recompile: {self.why(fn, values)}")
+        return STATE.stance not in ("force_eager",) and not (STATE.stance == "eager_on_recompile" and self.records)
+
+    def why(self, fn: FunctionType, values: tuple[Any, ...]) -> str:
+        """For each entry the guard that says no."""
+        names = ("F", *self.arguments)
+        reasons = [first_failure(r.guards, names, r.namespace, (fn, *values)) for r in self.records]
+        return "; ".join(dict.fromkeys(reasons))
+
+    def _compile(self, fn: FunctionType, values: tuple[Any, ...]) -> Captured | None:
+        if self.records:
+            self._report_recompile(fn, values)
+            if len(self.records) >= self.options.config.recompile_limit:
+                self._at_limit(fn, values)
+                return None
+        _tracing.active = True
+        try:
+            made = self.translate(self, fn, values)
+        finally:
+            _tracing.active = False
+        self.records.append(made)
+        run = made.run
+        whole = run if made.graph_module is not None and not made.breaks and not made.native else _whole(run)
+        self.entries = ((made.check, whole, run), *self.entries)
+        return made
+
+    def _report_recompile(self, fn: FunctionType, values: tuple[Any, ...]) -> None:
+        logs.counters["recompiles"][self.name] += 1
+        if logs.enabled("recompiles"):
+            logs.log("recompiles", f"{self.name}: {self.why(fn, values)}")
+
+    def _at_limit(self, fn: FunctionType, values: tuple[Any, ...]) -> None:
+        self.run_only = f"recompile limit of {self.options.config.recompile_limit} reached; last: {self.why(fn, values)}"
+        where = f"{self.code.co_filename}:{self.code.co_firstlineno}"
+        message = f"tinytorch.compile: {self.name} ({where}): {self.run_only}. It runs eager for new inputs from now on."
+        if self.options.fullgraph:
+            raise RecompileLimit(message)
+        warn(message)
+
+    def _contradiction(self, made: Captured, fn: FunctionType, values: tuple[Any, ...]) -> Any:
+        """Guards that do not hold for the very call they were made from: never loop on them."""
+        why = first_failure(made.guards, ("F", *self.arguments), made.namespace, (fn, *values))
+        warn(f"tinytorch.compile: {self.name}: a guard does not hold for the call it was made from: {why}; runs eager")
+        self.records.remove(made)
+        self.entries = tuple(e for e in self.entries if e[0] is not made.check)
+        self.run_only = "a guard contradicted itself"
+        return self.native(fn, values)
+
+    def native(self, fn: FunctionType, values: tuple[Any, ...]) -> Any:
+        """The original function, uncompiled."""
+        return call_native(fn, self.code, values)
+
+
+def call_native(fn: FunctionType, code: CodeType, values: tuple[Any, ...]) -> Any:
+    """Call ``fn`` with its arguments as they were bound to parameters."""
+    flags = code.co_flags
+    n, k = code.co_argcount, code.co_kwonlyargcount
+    args = list(values[:n])
+    kwargs = dict(zip(code.co_varnames[n : n + k], values[n : n + k], strict=True))
+    rest = list(values[n + k :])
+    if flags & 0x04:
+        args += rest.pop(0)
+    if flags & 0x08:
+        kwargs.update(rest.pop(0))
+    return fn(*args, **kwargs)
+
+
+def _whole(run: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*carried: Any) -> Any:
+        return finish(run(*carried))
+
+    return call
+
+
+class _Tracing(threading.local):
+    active = False
+
+
+_tracing = _Tracing()
+
+
+class _State:
+    """What ``set_stance`` says, for the whole process."""
+
+    stance = "default"
+    special = False
+
+
+STATE = _State()
+
+
+# --- calls out of translated code -------------------------------------------------------------------------------------
+class Nested:
+    """``nested(f)``: a user's function called at a break is a compile target itself."""
+
+    def __init__(self, cache_for: Callable[[CodeType], CodeCache | None]) -> None:
+        self.cache_for = cache_for
+
+    def __call__(self, fn: Any) -> Any:
+        kind = type(fn)
+        if kind is FunctionType:
+            return self._function(fn)
+        if kind is MethodType and type(fn.__func__) is FunctionType:
+            inner = self._function(fn.__func__)
+            return fn if inner is fn.__func__ else MethodType(inner, fn.__self__)
+        call = getattr(kind, "__call__", None)
+        if type(call) is FunctionType and not isinstance(fn, type):
+            inner = self._function(call)
+            return fn if inner is call else MethodType(inner, fn)
+        return fn
+
+    def _function(self, fn: FunctionType) -> Any:
+        if getattr(fn, "_tt_door", None) is not None or getattr(fn, "_tt_disabled", None) is not None:
+            return fn
+        cache = self.cache_for(fn.__code__)
+        return fn if cache is None else bound_door(fn, cache)
+
+
+def bound_door(fn: FunctionType, cache: CodeCache) -> Callable[..., Any]:
+    """A callable with the signature of ``fn`` that runs through ``cache``."""
+    from compiler.capture.door import make_door
+
+    return make_door(fn, cache)

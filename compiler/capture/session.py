@@ -1,0 +1,258 @@
+"""A session: from a call that no entry fits to a new entry.
+
+Stage: capture.  In: a function, its bound arguments, options.  Out: ``Captured``: guards as a function, translated code,
+the graph handed to the backend.  The function is traced once; if something in it breaks the graph, it is traced again
+up to the instruction of the outermost frame where that happened, and ends there.  Read next: ``entry``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any
+
+from compiler import logs
+from compiler.capture import breaks
+from compiler.capture.emit import Emitter, print_run
+from compiler.capture.guards import compile_text, print_check
+from compiler.capture.instrs import Instr
+from compiler.capture.leave import leave_at_break
+from compiler.capture.runtime import END, Captured, CodeCache, Tail, call_native, enter, warn
+from compiler.capture.source import Source, name
+from compiler.capture.tracer import Tracer
+from compiler.capture.translate import Frame
+from compiler.capture.values.base import Lazy, Value
+from compiler.capture.values.function import UserFunction
+from compiler.capture.values.objects import Observed, exception_text
+from compiler.capture.values.tensor import TensorValue
+from compiler.capture.wrap import size_form
+from compiler.errors import BackendError, CompileError, Unsupported
+from compiler.ir.module import GraphModule
+from tinytorch import tape
+
+_serial = itertools.count()
+
+
+class _Here(Exception):  # noqa: N818 - a signal
+    """The outermost frame stands before the instruction at which the graph breaks."""
+
+
+class Session:
+    """One compilation of one code object."""
+
+    def __init__(
+        self,
+        cache: CodeCache,
+        fn: FunctionType,
+        values: tuple[Any, ...],
+        nested: Callable[[Any], Any],
+        cache_for: Callable[[CodeType, int | None], CodeCache],
+    ) -> None:
+        self.cache = cache
+        self.fn = fn
+        self.values = values
+        self.nested = nested
+        self.cache_for = cache_for  # of a resume function's code
+        self.at_step = 0
+        self.config = cache.options.config
+        self.stop_at: int | None = None
+        self.reason: Unsupported | None = None
+
+    # --- tracing ---
+    def capture(self) -> Captured:
+        """Trace, and trace again up to a break."""
+        started = time.perf_counter()
+        modes = tape.mode.grad, tape.mode.inference
+        try:
+            while True:
+                try:
+                    made = self._trace(modes)
+                    break
+                except Unsupported as e:
+                    if self.stop_at is not None and self.at_step <= self.stop_at:
+                        made = self._give_up(e)
+                        break
+                    self._plan_break(e)
+                finally:
+                    tape.mode.grad, tape.mode.inference = modes
+        except CompileError:
+            raise
+        except Exception as e:
+            made = self._internal(e)
+        made.seconds["capture"] = time.perf_counter() - started - made.seconds.get("backend", 0.0)
+        self._log(made)
+        return made
+
+    def _plan_break(self, e: Unsupported) -> None:
+        if self.cache.options.fullgraph:
+            raise e
+        self.stop_at, self.reason = self.at_step - 1, e
+
+    def _trace(self, modes: tuple[bool, bool]) -> Captured:
+        tx = self.tx = Tracer(self.config, self.cache.sizes)
+        tx.modes = modes
+        self.at_step = 0
+        fn = tx.wrap(self.fn, name("F"))
+        assert isinstance(fn, UserFunction)
+        variables: dict[str, Value] = {
+            variable: Lazy(v, name(argument))
+            for variable, argument, v in zip(self.fn.__code__.co_varnames, self.cache.arguments, self.values, strict=False)
+        }
+        frame = Frame(tx, fn, variables)
+        frame.before_step = self._before_step
+        try:
+            frame.run()
+        except Observed as e:
+            return self._native(tx, f"the function raises {exception_text(e.value)}")
+        except _Here:
+            return self._finish(tx, lambda emit: leave_at_break(self, emit, frame))
+        result = frame.result
+        assert result is not None
+        return self._finish(tx, lambda emit: self._return(emit, result))
+
+    def _before_step(self, frame: Frame, instr: Instr) -> None:
+        if self.at_step == self.stop_at:
+            raise _Here
+        self.at_step += 1
+
+    def _return(self, emit: Emitter, result: Value) -> list[str]:
+        text = emit.load(result)
+        self.tx.effects.replay(emit)
+        self.tx.restore_modes(emit)
+        return [f"return {text}"]
+
+    # --- the end of a trace ---
+    def _finish(self, tx: Tracer, leave: Callable[[Emitter], list[str]]) -> Captured:
+        """Emit translated code, complete the guards, hand over the graph."""
+        emit = Emitter(tx)
+        tail = leave(emit)
+        outputs = tuple(emit.outputs)
+        tx.graph.output(outputs)
+        tx.graph.eliminate_dead_code()
+        has_work = any(n.op not in ("placeholder", "output") for n in tx.graph.nodes)
+        for value, node in list(tx.inputs.items()):
+            if not node.users and node not in outputs:
+                tx.graph.erase_node(node)
+                del tx.inputs[value]
+        inputs = [emit.read(v.source) for v in tx.inputs if v.source is not None]
+        self._late_guards(tx)
+        carry = list(emit.reads)
+        names = list(emit.reads.values())
+        run_text = print_run(emit, has_work, inputs, tail, names)
+        made = self._entry(tx, carry, run_text)
+        if self.reason is not None:
+            made.breaks.append(self.reason)
+        if has_work:
+            self._compile_graph(tx, made)
+        self._build_run(made, run_text)
+        return made
+
+    def _late_guards(self, tx: Tracer) -> None:
+        """Guards known only at the end: sizes, modes, memory that must not overlap."""
+        if tx.used_modes or any(n.op != "placeholder" for n in tx.graph.nodes):
+            grad, inference = tx.modes
+            form = f"{{0}}.grad is {grad} and {{0}}.inference is {inference} and {{0}}.interpreter is None"
+            tx.guards.add("MODE", form, tx.namespace.source(tape.mode, "mode"))
+        for guard in tx.shape_env.all_guards():
+            form, parts = size_form(tx, str(guard), 0)
+            where = f"{guard.stack[-1][0]}:{guard.stack[-1][1]}: {guard.stack[-1][3]}" if guard.stack else guard.why
+            tx.guards.add("SIZE", form, *parts, where=where)
+        tx.guard_memory()
+
+    def _entry(self, tx: Tracer, carry: list[Source], run_text: str) -> Captured:
+        arguments = ("F", *self.cache.arguments)
+        guards = list(tx.guards)
+        check_text = print_check(guards, arguments, carry)
+        label = f"{self.cache.name} #{next(_serial)}"
+        check = compile_text(check_text, f"<guards of {label}>", tx.namespace.objects, "check")
+        return Captured(
+            label, self.fn.__code__, check, _not_built, guards, tx.namespace, self.cache.arguments, check_text, run_text
+        )
+
+    def _compile_graph(self, tx: Tracer, made: Captured) -> None:
+        gm = GraphModule({}, tx.graph, "graph_of_" + "".join(c if c.isalnum() else "_" for c in self.cache.name))
+        made.graph_module = gm
+        made.example_inputs = [v.example if isinstance(v, TensorValue) else v.sym for v in tx.inputs]
+        made.sources = [v.source.text for v in tx.inputs if v.source is not None]
+        for node, example in zip(tx.graph.placeholders, made.example_inputs, strict=True):
+            node.meta["val"] = example
+        if logs.enabled("graph"):
+            logs.artifact("graph", made.name, gm.code)
+        started = time.perf_counter()
+        try:
+            graph = self.cache.options.backend(gm, list(made.example_inputs))
+        except CompileError:
+            raise
+        except Exception as e:
+            raise BackendError(f"the backend failed on the graph of {self.cache.name}: {type(e).__name__}: {e}") from e
+        made.seconds["backend"] = time.perf_counter() - started
+        made.namespace.objects["graph"] = _keep_modes(graph) if tx.mode_nodes else graph
+
+    def _build_run(self, made: Captured, run_text: str) -> None:
+        scope = made.namespace.objects | {"nested": self.nested, "END": END, "Tail": Tail, "enter": enter, "SCOPE": self.fn.__globals__}
+        made.run = compile_text(run_text, f"<translated {made.name}>", scope, "run")
+
+    # --- when it does not work out ---
+    def _native(self, tx: Tracer, why: str) -> Captured:
+        """An entry that runs the original function, under the guards of the trace that led here."""
+        arguments = self.cache.arguments
+        self._late_guards(tx)
+        names = [name("F"), *(name(a) for a in arguments)]
+        run_text = f"def run(F, {', '.join(arguments)}):\n    return native(F, F.__code__, ({''.join(a + ', ' for a in arguments)}))\n"
+        made = self._entry(tx, names, run_text.replace("F, )", "F)"))
+        made.native = why
+        made.namespace.objects["native"] = call_native
+        self._build_run(made, made.run_text)
+        return made
+
+    def _give_up(self, e: Unsupported) -> Captured:
+        """The break itself cannot be left at: the whole function runs eager, loudly."""
+        reason = self.reason or e
+        warn(f"tinytorch.compile: {self.cache.name} runs eager: {reason.message}; and the frame cannot be left there: {e.message}")
+        made = self._native(self.tx, f"{reason.message}; the frame cannot be left there: {e.message}")
+        made.breaks.append(reason)
+        return made
+
+    def _internal(self, e: Exception) -> Captured:
+        if not self.config.suppress_errors:
+            raise breaks_internal(e, self) from e
+        warn(f"tinytorch.compile: internal error in {self.cache.name}, which runs eager: {type(e).__name__}: {e}")
+        return self._native(Tracer(self.config, self.cache.sizes), f"internal error: {type(e).__name__}: {e}")
+
+    def _log(self, made: Captured) -> None:
+        if logs.enabled("guards"):
+            logs.artifact("guards", made.name, made.check_text)
+        if logs.enabled("capture"):
+            logs.artifact("capture", made.name, made.run_text)
+        for e in made.breaks:
+            logs.counters["graph_breaks"][e.id] += 1
+            if logs.enabled("graph_breaks"):
+                logs.artifact("graph_breaks", made.name, str(e), ".txt")
+        if made.native:
+            logs.log("capture", f"{made.name} runs native: {made.native}")
+
+
+def breaks_internal(e: Exception, session: Session) -> CompileError:
+    """An error of ours, with the user's line at which it happened."""
+    stack = getattr(e, "_tt_stack", ())
+    where = session.cache.name
+    return CompileError(f"{breaks.INTERNAL.id}: internal error while tracing {where}: {type(e).__name__}: {e}", stack=stack)
+
+
+def _not_built(*args: Any) -> Any:
+    raise AssertionError("translated code is not built yet")
+
+
+def _keep_modes(graph: Callable[..., Any]) -> Callable[..., Any]:
+    """A graph that switches grad mode puts back what was, also when it raises."""
+
+    def run(*args: Any) -> Any:
+        before = tape.mode.grad, tape.mode.inference
+        try:
+            return graph(*args)
+        finally:
+            tape.mode.grad, tape.mode.inference = before
+
+    return run

@@ -1,0 +1,371 @@
+"""``Tracer``: the state of one trace: the graph, the guards, the effects, and who is who.
+
+Stage: capture.  In: real arguments with their sources.  Out: a ``Graph`` and what is needed to use it.
+Values, opcodes and handlers all get it as ``tx``.  Read next: ``wrap`` (real objects into values), ``protocol`` (what
+operations mean), ``graphs`` (nodes), ``entry`` (the beginning and the end of a trace).
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import linecache
+import sys
+from types import CellType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from compiler.capture import breaks, models, protocol, wrap
+from compiler.capture.effects import Effects
+from compiler.capture.guards import GuardSet
+from compiler.capture.source import Namespace, Source
+from compiler.capture.translate import Frame
+from compiler.capture.values.base import ConstantValue, Lazy, Value, realize
+from compiler.capture.values.function import CellValue, ModuleValue
+from compiler.capture.values.objects import ObjectValue, Observed
+from compiler.capture.values.sequence import TupleValue
+from compiler.capture.values.tensor import SymIntValue, TensorValue
+from compiler.config import Config
+from compiler.errors import Location
+from compiler.fake import FakeInterp, FakeStorage
+from compiler.ir.graph import Graph, Node
+from compiler.sym.env import ShapeEnv
+from compiler.sym.expr import Expr
+from tinytorch import grad_mode, tape
+from tinytorch.tensor import Tensor
+
+#: Top-level packages whose own functions and classes are taken as they are.
+TRUSTED = frozenset(sys.stdlib_module_names) | {"tinytorch", "compiler", "numpy"}
+
+
+#: Modules whose functions act on the world or on state that no graph holds: called natively, as a whole.
+_OPAQUE = frozenset(
+    "logging threading subprocess socket os shutil tempfile io pickle asyncio multiprocessing time random warnings".split()
+)
+
+
+class CaptureInterp(FakeInterp):
+    """Runs operations on fakes and notices what a graph must not lose: writes and random draws."""
+
+    wrote: list[Tensor]
+    drew: bool
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin()
+
+    def begin(self) -> None:
+        self.wrote, self.drew = [], False
+
+    def write(self, dst: Tensor, src: Tensor) -> None:
+        self.wrote.append(dst)
+        super().write(dst, src)
+
+    def draw(self, generator: Any, numel: Any, device: Any) -> tuple[Tensor, Any]:
+        self.drew = True
+        return super().draw(generator, numel, device)
+
+
+class Tracer:
+    """One trace of one function under one set of assumptions."""
+
+    protocol = protocol
+    models = models
+
+    def __init__(self, config: Config, sizes: wrap.Sizes) -> None:
+        self.config = config
+        self.sizes = sizes  # which sizes and numbers are symbolic
+        self.graph = Graph()
+        self.guards = GuardSet()
+        self.effects = Effects()
+        self.namespace = Namespace()
+        self.shape_env = ShapeEnv()
+        self.shape_env.where = self.stack_rows  # type: ignore[method-assign,assignment]
+        self.interp = CaptureInterp()
+        self.storages: dict[int, FakeStorage] = {}
+        self.frames: list[Frame] = []
+        self.handled: ObjectValue | None = None
+        self.inputs: dict[TensorValue | SymIntValue, Node] = {}
+        self.by_id: dict[int, Value] = {}
+        self.by_fake: dict[int, TensorValue] = {}
+        self.by_real_id: dict[int, Any] = {}
+        self.symbols: dict[str, tuple[Source, Value | None]] = {}
+        self.written: set[FakeStorage] = set()
+        self.modes = (tape.mode.grad, tape.mode.inference)  # as the call began
+        self.used_modes = False
+        self.mode_nodes = 0
+        self.steps = 0
+
+    # --- guards and places ---
+    def guard(self, kind: str, form: str, *parts: Source) -> None:
+        """The trace relies on ``form`` of ``parts`` from here on."""
+        self.guards.add(kind, form, *parts, where=self.where())
+
+    def where(self) -> str:
+        stack = self.user_stack()
+        if not stack:
+            return ""
+        last = stack[-1]
+        return f"{last.filename}:{last.line} in {last.function}: {last.text.strip()}"
+
+    def user_stack(self) -> list[Location]:
+        """The traced frames, innermost last; those of the library and of our own polyfills are left out."""
+        shown = [f.location() for f in self.frames if not f.trusted]
+        return shown or [f.location() for f in self.frames[:1]]
+
+    def stack_rows(self) -> list[tuple[str, int, str, str]]:
+        return [(w.filename, w.line, w.function, w.text.strip()) for w in self.user_stack()]
+
+    def source_line(self, filename: str, line: int) -> str:
+        return linecache.getline(filename, line)
+
+    def count_step(self) -> None:
+        self.steps += 1
+        if self.steps > self.config.unroll_limit:
+            breaks.unsupported(breaks.TOO_LONG, f"{self.steps} instructions")
+
+    def is_trusted_globals(self, globals_: dict[str, Any]) -> bool:
+        return str(globals_.get("__name__", "")).partition(".")[0] in TRUSTED
+
+    # --- values ---
+    def wrap(self, obj: Any, source: Source | None) -> Value:
+        assert source is not None
+        return wrap.wrap(self, obj, source)
+
+    def constant(self, obj: Any) -> Value:
+        """The value of an object that is known without a guard: from code, from the library."""
+        return wrap.known(self, obj)
+
+    def from_python(self, obj: Any) -> Value:
+        """The value of a fresh result of Python or of a C function run while tracing."""
+        return wrap.fresh(self, obj)
+
+    def wrap_cell(self, cell: CellType, source: Source) -> CellValue:
+        known = self.by_id.get(id(cell))
+        if isinstance(known, CellValue):
+            return known
+        try:
+            contents: Value | None = Lazy(cell.cell_contents, source.attr("cell_contents"))
+        except ValueError:
+            contents = None
+        return self.remember(cell, CellValue(contents, source, cell))
+
+    def remember(self, obj: Any, value: Any) -> Any:
+        self.by_id[id(obj)] = value
+        self.by_real_id[id(obj)] = obj
+        return value
+
+    def new_tensor(self, fake: Tensor, node: Node | None, source: Source | None = None, obj: Any = None) -> TensorValue:
+        value = TensorValue(fake, node, source, obj)
+        self.by_fake[id(fake)] = value
+        return value
+
+    def specialize(self, value: Value) -> Any:
+        """The number behind a symbolic int, guarded; None for anything else."""
+        return int(value.sym) if isinstance(value, SymIntValue) else None
+
+    def polyfill(self, name: str) -> Value:
+        return self.constant(getattr(models.polyfills, name))
+
+    def check_callable(self, fn: Any) -> None:
+        """Break at functions that ask not to be compiled."""
+        attributes = fn.__dict__
+        if "_tt_disabled" in attributes:
+            breaks.unsupported(breaks.SKIPPED_CALL, f"{fn.__qualname__}: {attributes['_tt_disabled']}")
+        if (fn.__module__ or "").partition(".")[0] in _OPAQUE:
+            breaks.unsupported(breaks.SKIPPED_CALL, f"{fn.__module__}.{fn.__qualname__}")
+
+    # --- cells and globals ---
+    def read_cell(self, cell: CellValue) -> Value | None:
+        if cell.contents is None:
+            if cell.source is not None and not self.effects.is_touched(cell):
+                breaks.unsupported(breaks.OPERATION, "an empty closure cell")
+            return None
+        return cell.contents
+
+    def write_cell(self, cell: CellValue, value: Value | None) -> None:
+        self.effects.touch(cell)
+        cell.contents = value
+
+    def read_global(self, frame: Any, name: str) -> Value:
+        scope = frame.globals
+        written = self.effects.globals.get((id(scope), name))
+        if written is not None:
+            if written[1] is not None:
+                return written[1]
+        elif name in scope:
+            return self.module_entry(scope, name, frame.trusted)
+        where = self.globals_source(scope)
+        if not frame.trusted and written is None:
+            self.guard("KEY", f"{name!r} not in {{0}}", where)
+        found = scope.get("__builtins__", builtins)
+        names = found if isinstance(found, dict) else vars(found)
+        if name not in names:
+            self.raise_(NameError, f"name '{name}' is not defined")
+        return self.constant(names[name])
+
+    def module_entry(self, scope: dict[str, Any], name: str, trusted: bool) -> Value:
+        """A name of a module; in trusted modules functions, classes and modules are taken as constants."""
+        obj = scope[name]
+        if trusted and wrap.is_definition(obj):
+            return self.constant(obj)
+        return Lazy(obj, self.globals_source(scope).item(name))
+
+    def globals_source(self, scope: dict[str, Any]) -> Source:
+        hint = "globals_of_" + str(scope.get("__name__", "module")).replace(".", "_")
+        return self.namespace.source(scope, hint)
+
+    def write_global(self, frame: Any, name: str, value: Value | None) -> None:
+        if value is None and name not in frame.globals:
+            self.raise_(NameError, f"name '{name}' is not defined")
+        self.effects.globals[id(frame.globals), name] = (self.globals_source(frame.globals), value)
+
+    def import_module(self, name: str, package: str | None, fromlist: Any) -> Value:
+        """``import``; the module must be loaded already, or load without touching the trace."""
+        try:
+            module = importlib.import_module(name, package)
+        except ImportError as e:
+            self.raise_native(e)
+        if not fromlist and package is None:
+            module = sys.modules[name.partition(".")[0]]
+        for part in fromlist or ():
+            if part != "*" and not hasattr(module, part):
+                try:
+                    importlib.import_module(f"{module.__name__}.{part}")
+                except ImportError:
+                    pass
+        return ModuleValue(module)
+
+    # --- modes of the thread ---
+    def read_mode(self, mode: Value, name: str) -> Value:
+        """``tape.mode.name``, as the trace has set it."""
+        self.used_modes = True
+        if name not in ("grad", "inference"):
+            breaks.unsupported(breaks.ATTRIBUTE, f"mode.{name}")
+        return ConstantValue(getattr(tape.mode, name))
+
+    def write_mode(self, mode: Value, name: str, new: Value | None) -> None:
+        self.used_modes = True
+        flag = realize(self, new).const() if new is not None else None
+        if name not in ("grad", "inference") or not isinstance(flag, bool):
+            breaks.unsupported(breaks.ATTRIBUTE, f"mode.{name}")
+        if getattr(tape.mode, name) != flag:
+            setattr(tape.mode, name, flag)
+            self._mode_node(name, flag)
+
+    def _mode_node(self, name: str, flag: bool) -> None:
+        node = self.graph.call_function(grad_mode.set_mode, (name, flag))
+        node.meta["impure"] = True
+        node.meta["stack"] = self.stack_rows()
+        self.mode_nodes += 1
+
+    def restore_modes(self, emit: Any) -> None:
+        """A graph leaves the modes as it found them; translated code sets what the program has set."""
+        for name, before in zip(("grad", "inference"), self.modes, strict=True):
+            now = getattr(tape.mode, name)
+            if now != before:
+                self._mode_node(name, before)
+                emit.finish(f"{self.namespace.name(tape.mode, 'mode')}.{name} = {now}")
+
+    # --- exceptions of the traced program ---
+    def new_exception(self, cls: type, args: list[Value]) -> ObjectValue:
+        value = ObjectValue(cls)
+        value.slots["args"] = TupleValue(list(args))
+        value.new_args = list(args)
+        return value
+
+    def raise_(self, cls: type, message: str) -> NoReturn:
+        self.raise_value(self.new_exception(cls, [ConstantValue(message)]))
+
+    def raise_native(self, e: BaseException) -> NoReturn:
+        """An exception that a C function or an operator raised while tracing is the program's."""
+        value = self.new_exception(type(e), [self.from_python(a) for a in e.args])
+        self._set_context(value)
+        raise Observed(value, e)
+
+    def raise_value(self, value: ObjectValue) -> NoReturn:
+        self._set_context(value)
+        raise Observed(value)
+
+    def _set_context(self, value: ObjectValue) -> None:
+        if self.handled is not None and self.handled is not value:
+            value.slots.setdefault("__context__", self.handled)
+
+    def stop_iteration_error(self, exc: Value) -> Value:
+        """A StopIteration that leaves a generator becomes a RuntimeError."""
+        if isinstance(exc, ObjectValue) and issubclass(exc.cls, StopIteration):
+            error = self.new_exception(RuntimeError, [ConstantValue("generator raised StopIteration")])
+            error.slots["__cause__"] = exc
+            return error
+        return exc
+
+    # --- the graph ---
+    def node_of(self, value: TensorValue) -> Node:
+        """The node of a tensor; an input gets its placeholder at first use."""
+        if value.node is None:
+            value.node = self._placeholder(value, value.fake)
+        return value.node
+
+    def _placeholder(self, value: TensorValue | SymIntValue, example: Any) -> Node:
+        assert value.source is not None
+        last = next((n for n in reversed(self.graph.nodes) if n.op == "placeholder"), None)
+        with self.graph.inserting_after(last) if last is not None else self.graph.inserting_before():
+            node = self.graph.placeholder(input_name(value.source.text))
+        node.meta["val"] = example
+        node.meta["source"] = value.source.text
+        node.meta["stack"] = self.stack_rows()
+        self.inputs[value] = node
+        return node
+
+    def use_symbols(self, expr: Expr) -> None:
+        """Sizes that a node mentions must be read from some input of the graph."""
+        for symbol in expr.free_symbols:
+            owner = self.symbols[symbol.name][1]
+            if isinstance(owner, TensorValue):
+                self.node_of(owner)
+            elif isinstance(owner, SymIntValue) and owner not in self.inputs:
+                self._placeholder(owner, owner.sym)
+
+    def symbol_source(self, name: str) -> Source:
+        return self.symbols[name][0]
+
+    def guard_memory(self) -> None:
+        """A graph that writes to an input relies on which inputs share that memory."""
+        inputs = [v for v in self.inputs if isinstance(v, TensorValue) and v.source is not None]
+        written = [v for v in inputs if v.fake._data.storage in self.written]
+        for w in written:
+            for other in inputs:
+                if other is w or (other in written and id(other) < id(w)):
+                    continue
+                assert w.source is not None and other.source is not None and w.obj is not None and other.obj is not None
+                overlap = self.namespace.source(may_overlap, "may_overlap")
+                if may_overlap(w.obj, other.obj):
+                    breaks.unsupported(breaks.OPERATION, "a write to an input that overlaps another")
+                self.guards.add("MEMORY", "not {2}({0}, {1})", w.source, other.source, overlap)
+
+    def note_writes(self, node: Node) -> None:
+        for t in self.interp.wrote:
+            self.written.add(t._data.storage)
+
+    def real(self, value: Value) -> Value:
+        return realize(self, value)
+
+
+def may_overlap(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors may share memory."""
+    if a is b:
+        return True
+    x, y = a._data, b._data
+    return isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and bool(np.may_share_memory(x, y))
+
+
+def input_name(path: str) -> str:
+    """A placeholder's name after the path to its value."""
+    for noise in ("__dict__", "_modules", "_parameters", "_buffers"):
+        path = path.replace(noise, "")
+    words = "".join(c if c.isalnum() else " " for c in path).split()
+    return "_".join(words) or "arg"
+
+
+

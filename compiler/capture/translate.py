@@ -1,0 +1,122 @@
+"""``Frame``: CPython's evaluation loop over values instead of objects.
+
+Stage: capture.  In: a function and its bound arguments.  Out: its result as a value, nodes in the tracer's graph,
+guards and effects.  One method per opcode, grouped in ``opcodes``; a called Python function is a frame inside.
+Read next: ``opcodes.stack`` .. ``opcodes.refused``, ``protocol`` (what the operations mean), ``entry`` (who starts it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from compiler.capture import breaks
+from compiler.capture.instrs import Instr, decode
+from compiler.capture.opcodes.calls import CallOps
+from compiler.capture.opcodes.containers import ContainerOps
+from compiler.capture.opcodes.control import ControlOps
+from compiler.capture.opcodes.exceptions import ExceptionOps
+from compiler.capture.opcodes.generators import GeneratorOps
+from compiler.capture.opcodes.matching import MatchOps
+from compiler.capture.opcodes.names import NameOps
+from compiler.capture.opcodes.operators import OperatorOps
+from compiler.capture.opcodes.refused import RefusedOps
+from compiler.capture.opcodes.stack import StackOps
+from compiler.capture.values.base import ConstantValue, Value
+from compiler.capture.values.objects import ObjectValue, Observed
+from compiler.errors import Location, Unsupported
+
+if TYPE_CHECKING:
+    from compiler.capture.tracer import Tracer
+    from compiler.capture.values.function import CellValue, UserFunction
+
+
+class Frame(
+    StackOps, NameOps, OperatorOps, ContainerOps, ControlOps, CallOps, ExceptionOps, GeneratorOps, MatchOps, RefusedOps
+):
+    """One activation of a Python function.  ``before_step`` is called before each instruction of the outermost one."""
+
+    def __init__(self, tx: Tracer, fn: UserFunction, variables: dict[str, Value]) -> None:
+        self.tx = tx
+        self.fn = fn
+        self.instrs = decode(fn.code).instrs
+        self.globals = fn.globals
+        self.trusted = tx.is_trusted_globals(fn.globals)
+        self.locals = variables
+        self.cells: dict[str, CellValue] = {}
+        self.stack: list[Value] = []
+        self.ip = 0
+        self.current = self.instrs[0]
+        self.result: Value | None = None
+        self.yielded: Value | None = None
+        self.finished = False
+        self.kw_names: tuple[str, ...] = ()
+        self.before_step: Callable[[Frame, Instr], None] | None = None
+
+    def run(self, thrown: ObjectValue | None = None) -> None:
+        """Step until the function returns or yields; an unhandled exception leaves as ``Observed``."""
+        tx = self.tx
+        if len(tx.frames) > tx.config.inline_depth:
+            breaks.unsupported(breaks.TOO_DEEP, self.fn.qualname)
+        self.finished = False
+        tx.frames.append(self)
+        try:
+            if thrown is not None:
+                self.unwind(Observed(thrown))
+            while not self.finished:
+                self.step()
+        finally:
+            tx.frames.pop()
+
+    def step(self) -> None:
+        instr = self.current = self.instrs[self.ip]
+        if self.before_step is not None:
+            self.before_step(self, instr)
+        self.ip += 1
+        self.tx.count_step()
+        try:
+            OPCODES[instr.op](self, instr)
+        except Observed as e:
+            self.unwind(e)
+        except Unsupported as e:
+            if not e.stack:
+                e.stack = tuple(self.tx.user_stack())
+                e.args = (e._text(),)
+            raise
+
+    def unwind(self, e: Observed) -> None:
+        """Go to the handler of the current instruction, or leave the frame."""
+        handler = self.current.handler
+        if handler is None:
+            raise e
+        del self.stack[handler.depth :]
+        if handler.lasti:
+            self.push(ConstantValue(self.current.index))
+        self.push(e.value)
+        self.ip = handler.target.index
+
+    def location(self) -> Location:
+        """The user's line that is being traced."""
+        code = self.fn.code
+        line = self.current.place.line or code.co_firstlineno
+        return Location(code.co_filename, line, code.co_qualname, self.tx.source_line(code.co_filename, line))
+
+
+Opcode = Callable[[Frame, Instr], None]
+
+
+class _Table(dict[str, Opcode]):
+    """Opcode name to method; a name without one is refused."""
+
+    def __missing__(self, op: str) -> Opcode:
+        method: Any = getattr(Frame, op, None) if op.isupper() else None
+        if method is None:
+
+            def method(frame: Frame, instr: Instr) -> None:
+                breaks.unsupported(breaks.OPCODE, instr.op)
+
+        self[op] = method
+        return method  # type: ignore[no-any-return]
+
+
+OPCODES = _Table()

@@ -1,0 +1,247 @@
+"""Dicts and sets: keys known while tracing, elements that are values.
+
+Stage: capture.  In and out: see ``base``.  A dict from outside guards what was asked of it: one key's absence, its
+length, or (when it is walked) all keys in order.  Instance dicts are such dicts too, so attribute writes and dict
+writes are one mechanism.  Read next: ``objects``.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+from collections.abc import Hashable
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from compiler.capture import breaks
+from compiler.capture.source import literal
+from compiler.capture.values.base import ConstantValue, Lazy, NotConstantError, Value, realize
+from compiler.capture.values.sequence import TupleValue
+
+if TYPE_CHECKING:
+    from compiler.capture.emit import Emitter
+    from compiler.capture.source import Source
+    from compiler.capture.tracer import Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class IdKey:
+    """The key of an object that hashes by identity; ``id`` of the real object, or of the value if it is new."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TupleKey:
+    """The key of a tuple that holds such objects."""
+
+    items: tuple[Hashable, ...]
+
+
+def real_key(obj: Any) -> Hashable:
+    """The key that ``obj``, found in a real dict, has here."""
+    if isinstance(obj, tuple) and type(obj).__hash__ is tuple.__hash__:
+        keys = tuple(real_key(o) for o in obj)
+        return TupleKey(keys) if any(isinstance(k, IdKey | TupleKey) for k in keys) else obj
+    if _hashes_by_identity(type(obj)):
+        return IdKey(id(obj))
+    return obj  # type: ignore[no-any-return]
+
+
+def _hashes_by_identity(kind: type) -> bool:
+    return kind.__hash__ is object.__hash__ or kind.__name__ in ("Tensor", "Parameter") and not issubclass(kind, str | int)
+
+
+def key_of(tx: Tracer, value: Value) -> Hashable:
+    """The key of a traced value; raises the user's TypeError if unhashable, breaks if its hash is not known."""
+    value = realize(tx, value)
+    if isinstance(value, TupleValue):
+        keys = tuple(key_of(tx, v) for v in value.items)
+        if any(isinstance(k, IdKey | TupleKey) for k in keys):
+            return TupleKey(keys)
+        return keys if value.kind is tuple else tuple.__new__(value.kind, keys)
+    try:
+        constant = value.const()
+        hash(constant)
+        return real_key(constant)
+    except NotConstantError:
+        pass
+    except TypeError as e:
+        tx.raise_native(e)
+    kind = value.pytype()
+    if kind.__hash__ is None:
+        tx.raise_(TypeError, f"unhashable type: '{kind.__name__}'")
+    obj = value.real()
+    if _hashes_by_identity(kind) or kind in (FunctionType, BuiltinFunctionType, ModuleType, type):
+        return IdKey(id(value) if obj is None else id(obj))
+    if obj is not None and not tx.effects.is_touched(value):
+        return obj  # type: ignore[no-any-return]
+    specialized = tx.specialize(value)
+    if specialized is not None:
+        return specialized  # type: ignore[no-any-return]
+    breaks.unsupported(breaks.UNHASHABLE_KEY, kind.__name__)
+
+
+class DictValue(Value):
+    """``entries`` maps a key to (key value, element)."""
+
+    def __init__(
+        self,
+        entries: dict[Hashable, tuple[Value, Value]] | None = None,
+        kind: type = dict,
+        source: Source | None = None,
+        obj: Any = None,
+    ) -> None:
+        self.entries: dict[Hashable, tuple[Value, Value]] = {} if entries is None else entries
+        self.kind = kind
+        self.source = source
+        self.obj = obj
+        self.keys_known = source is None
+        self.default_factory: Value | None = None  # of a defaultdict
+        self.before: dict[Hashable, tuple[Value, Value]] = dict(self.entries) if source is not None else {}
+        self.owner: Value | None = None  # the object whose instance dict this is
+
+    @staticmethod
+    def wrap(obj: Any, source: Source) -> DictValue:
+        """A dict from outside; elements untouched."""
+        entries: dict[Hashable, tuple[Value, Value]] = {}
+        for i, (k, v) in enumerate(dict.items(obj)):
+            if literal(k) is not None:
+                entries[k] = (ConstantValue(k), Lazy(v, source.item(k)))
+            else:
+                where = source.nth(i)
+                entries[real_key(k)] = (Lazy(k, where), Lazy(v, source.item_at(where)))
+        return DictValue(entries, type(obj), source, obj)
+
+    def pytype(self) -> type:
+        return self.kind
+
+    def real(self) -> Any:
+        return self.obj
+
+    def children(self) -> list[Value]:
+        return [v for entry in self.entries.values() for v in entry]
+
+    def get(self, tx: Tracer, key: Hashable, key_value: Value | None = None) -> Value | None:
+        """The element, or None if absent; both are guarded."""
+        entry = self.entries.get(key)
+        if entry is not None:
+            if key_value is not None and isinstance(entry[1], Lazy) and key_value.source is not None:
+                self._read_by_key(entry[1], key, key_value)
+            found = realize(tx, entry[1])
+            if found is not entry[1] and not isinstance(found, ConstantValue):
+                self.entries[key] = (entry[0], found)
+            return found
+        self.guard_absent(tx, key, key_value)
+        return None
+
+    def _read_by_key(self, element: Lazy, key: Hashable, key_value: Value) -> None:
+        """An element under an object is read as ``d[object]``, which does not depend on the order of keys."""
+        if isinstance(key, IdKey) and element.value is None and self.source is not None and key_value.source is not None:
+            element.source = self.source.item_at(key_value.source)
+
+    def has(self, tx: Tracer, key: Hashable, key_value: Value | None = None) -> bool:
+        """Membership, guarded."""
+        if key in self.entries:
+            if self.source is not None and not self.keys_known and key in self.before:
+                self._guard_key(tx, "{0} in {1}", key, key_value)
+            return True
+        self.guard_absent(tx, key, key_value)
+        return False
+
+    def guard_absent(self, tx: Tracer, key: Hashable, key_value: Value | None = None) -> None:
+        if self.source is not None and not self.keys_known and key not in self.before:
+            self._guard_key(tx, "{0} not in {1}", key, key_value)
+
+    def _guard_key(self, tx: Tracer, form: str, key: Hashable, key_value: Value | None) -> None:
+        assert self.source is not None
+        text = literal(key)
+        if text is not None:
+            tx.guard("KEY", form.replace("{0}", text.replace("{", "{{").replace("}", "}}")).replace("{1}", "{0}"), self.source)
+        elif key_value is not None and key_value.source is not None:
+            tx.guard("KEY", form, key_value.source, self.source)
+        elif not (key_value is not None and key_value.real() is None):
+            self.know_keys(tx)
+
+    def know_keys(self, tx: Tracer) -> None:
+        """Guard all keys and their order."""
+        if self.keys_known or self.source is None:
+            return
+        self.keys_known = True
+        source = self.source
+        texts = [literal(k) for k in self.before]
+        if all(t is not None for t in texts):
+            keys = "(" + ", ".join(str(t) for t in texts) + ("," if len(texts) == 1 else "") + ")"
+            if texts:
+                tx.guard("KEYS", f"tuple({{0}}) == {keys.replace('{', '{{').replace('}', '}}')}", source)
+            else:
+                tx.guard("KEYS", "not {0}", source)
+            return
+        tx.guard("LENGTH", f"len({{0}}) == {len(self.before)}", source)
+        for key_value, _ in self.before.values():
+            realize(tx, key_value)
+
+    def know_length(self, tx: Tracer) -> None:
+        if self.source is not None and not self.keys_known:
+            if not self.before:
+                tx.guard("LENGTH", "not {0}", self.source)
+            else:
+                tx.guard("LENGTH", f"len({{0}}) == {len(self.before)}", self.source)
+
+    def reconstruct(self, emit: Emitter) -> str:
+        if self.source is not None:
+            return emit.read(self.source)
+        name = emit.begin(self, self._empty(emit))
+        for key_value, element in self.entries.values():
+            emit.finish(f"{name}[{emit.load(key_value)}] = {emit.load(element)}")
+        return name
+
+    def _empty(self, emit: Emitter) -> str:
+        if self.kind is dict:
+            return "{}"
+        if issubclass(self.kind, collections.defaultdict):
+            factory = emit.load(self.default_factory) if self.default_factory is not None else "None"
+            return f"{emit.obj(self.kind)}({factory})"
+        return f"{emit.obj(self.kind)}()"
+
+
+class SetValue(Value):
+    """``items`` maps a key to its element."""
+
+    def __init__(
+        self, items: dict[Hashable, Value] | None = None, kind: type = set, source: Source | None = None, obj: Any = None
+    ) -> None:
+        self.items: dict[Hashable, Value] = {} if items is None else items
+        self.kind = kind
+        self.source = source
+        self.obj = obj
+
+    def pytype(self) -> type:
+        return self.kind
+
+    def const(self) -> Any:
+        if self.kind is not frozenset:
+            raise NotConstantError(self)
+        return frozenset(v.const() for v in self.items.values())
+
+    def real(self) -> Any:
+        return self.obj
+
+    def children(self) -> list[Value]:
+        return list(self.items.values())
+
+    def reconstruct(self, emit: Emitter) -> str:
+        if self.source is not None:
+            return emit.read(self.source)
+        if self.kind is frozenset:
+            return f"frozenset([{', '.join(emit.load(v) for v in self.items.values())}])"
+        name = emit.begin(self, f"{emit.obj(self.kind)}()" if self.kind is not set else "set()")
+        for v in self.items.values():
+            emit.finish(f"{name}.add({emit.load(v)})")
+        return name
+
+
+def is_plain_key(key: Any) -> bool:
+    """Keys that print as text, and members of enumerations."""
+    return literal(key) is not None or isinstance(key, enum.Enum)

@@ -1,0 +1,117 @@
+"""Lists, tuples, ranges, slices: sequences whose elements are values.
+
+Stage: capture.  In and out: see ``base``.  A list from outside records its length as a guard when it is looked at;
+a change to it is recorded by ``effects`` and replayed as one slice assignment.  Read next: ``mapping``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from compiler.capture.values.base import Value
+
+if TYPE_CHECKING:
+    from compiler.capture.emit import Emitter
+    from compiler.capture.source import Source
+
+
+class SequenceValue(Value):
+    """``items`` in order; ``kind`` is the real type, which may be a user's subclass."""
+
+    kind: type
+    items: list[Value]
+
+    def pytype(self) -> type:
+        return self.kind
+
+    def children(self) -> list[Value]:
+        return list(self.items)
+
+
+class TupleValue(SequenceValue):
+    """A tuple, a ``Size`` or a named tuple."""
+
+    def __init__(self, items: list[Value], kind: type = tuple, source: Source | None = None, obj: Any = None) -> None:
+        self.items = items
+        self.kind = kind
+        self.source = source
+        self.obj = obj
+
+    def const(self) -> Any:
+        items = [v.const() for v in self.items]
+        if self.kind is tuple:
+            return tuple(items)
+        return tuple.__new__(self.kind, items)
+
+    def real(self) -> Any:
+        return self.obj
+
+    def reconstruct(self, emit: Emitter) -> str:
+        if self.source is not None:
+            return emit.read(self.source)
+        items = [emit.load(v) for v in self.items]
+        text = "(" + ", ".join(items) + ("," if len(items) == 1 else "") + ")"
+        return text if self.kind is tuple else f"tuple.__new__({emit.obj(self.kind)}, {text})"
+
+
+class ListValue(SequenceValue):
+    """A list (or subclass, or deque).  ``attrs`` is the instance dict of a subclass."""
+
+    def __init__(self, items: list[Value], kind: type = list, source: Source | None = None, obj: Any = None) -> None:
+        self.items = items
+        self.kind = kind
+        self.source = source
+        self.obj = obj
+        self.maxlen: Value | None = None  # of a deque
+
+    def real(self) -> Any:
+        return self.obj
+
+    def reconstruct(self, emit: Emitter) -> str:
+        if self.source is not None:
+            return emit.read(self.source)
+        name = emit.begin(self, "[]" if self.kind is list else self._empty(emit))
+        items = [emit.load(v) for v in self.items]
+        if items:
+            emit.finish(f"{name}.extend([{', '.join(items)}])" if self.kind is not list else f"{name} += [{', '.join(items)}]")
+        return name
+
+    def _empty(self, emit: Emitter) -> str:
+        extra = f"maxlen={emit.load(self.maxlen)}" if self.maxlen is not None else ""
+        return f"{emit.obj(self.kind)}({extra})"
+
+
+class SliceValue(Value):
+    """``slice(start, stop, step)`` of values."""
+
+    def __init__(self, start: Value, stop: Value, step: Value) -> None:
+        self.parts = [start, stop, step]
+
+    def pytype(self) -> type:
+        return slice
+
+    def const(self) -> Any:
+        return slice(*[p.const() for p in self.parts])
+
+    def children(self) -> list[Value]:
+        return list(self.parts)
+
+    def reconstruct(self, emit: Emitter) -> str:
+        return f"slice({', '.join(emit.load(p) for p in self.parts)})"
+
+
+class RangeValue(Value):
+    """A range with a symbolic bound; constant ranges are constants."""
+
+    def __init__(self, start: Value, stop: Value, step: Value) -> None:
+        self.parts = [start, stop, step]
+
+    def pytype(self) -> type:
+        return range
+
+    def children(self) -> list[Value]:
+        return list(self.parts)
+
+    def reconstruct(self, emit: Emitter) -> str:
+        return f"range({', '.join(emit.load(p) for p in self.parts)})"
+
