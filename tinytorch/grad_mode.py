@@ -144,3 +144,8 @@ def is_grad_enabled() -> bool:
 
 def is_inference_mode_enabled() -> bool:
     return mode.inference
+
+
+def set_mode(name: str, enabled: bool) -> None:
+    """``mode.grad`` or ``mode.inference`` of this thread: how a captured graph switches."""
+    setattr(mode, name, enabled)
