@@ -169,9 +169,9 @@ def is_expensive(n: Node) -> bool:
 
 
 def outgrows(n: Node) -> bool:
-    """A product much larger than its operands, such as the scores of attention: flash attention computes these again,
-    and where bytes are dear enough, so do we."""
-    if not isinstance(n.target, Op) or n.target.kind != "contract":
+    """A product of two activations much larger than these, such as the scores of attention: flash attention computes
+    them again, and where bytes are dear enough, so do we."""
+    if not isinstance(n.target, Op) or n.target.kind != "contract" or any(is_given(base(i)) for i in n.all_input_nodes):
         return False
     return meta.nbytes(n.meta.get("val")) >= GROWS * sum(meta.nbytes(i.meta.get("val")) for i in n.all_input_nodes)
 
