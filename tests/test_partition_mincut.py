@@ -346,5 +346,5 @@ def test_the_knapsack_fits_and_is_best_where_weights_are_exact(items, capacity):
 def test_the_curve_can_be_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     gm, n = joint_of(chain_of_pointwise, [F(64, 8), F(8, 64)], [F(64, 64)])
-    plot_pareto(pareto(gm, n), str(tmp_path / "curve.png"))
-    assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
+    chart = plot_pareto(pareto(gm, n), str(tmp_path / "curve.png"))
+    assert (tmp_path / "curve.png").read_bytes()[:4] == chart._repr_png_()[:4] == b"\x89PNG"

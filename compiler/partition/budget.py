@@ -9,6 +9,7 @@ saved still are: each weighs its bytes and is worth the time of computing it aga
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -128,8 +129,20 @@ def pareto(module: GraphModule, num_fwd_outputs: int, budgets: Sequence[float] |
     return points
 
 
-def plot_pareto(points: Sequence[Point], path: str | None = None) -> Any:
-    """Draw the curve with matplotlib (extra ``[viz]``); to ``path``, if given.  Returns the figure."""
+@dataclass(frozen=True)
+class Chart:
+    """A matplotlib figure that a notebook displays without any setting up."""
+
+    figure: Any
+
+    def _repr_png_(self) -> bytes:
+        stream = io.BytesIO()
+        self.figure.savefig(stream, format="png", dpi=110)
+        return stream.getvalue()
+
+
+def plot_pareto(points: Sequence[Point], path: str | None = None) -> Chart:
+    """Draw the curve with matplotlib (extra ``[viz]``); to ``path``, if given."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5, 3.2), layout="constrained")
@@ -140,4 +153,4 @@ def plot_pareto(points: Sequence[Point], path: str | None = None) -> Any:
     axes.set_title(f"from {human(points[0].saved_bytes)} to {human(points[-1].saved_bytes)}")
     if path is not None:
         figure.savefig(path)
-    return figure
+    return Chart(figure)

@@ -160,7 +160,7 @@ for p in points[::4]:
     print(f"budget {p.budget:.1f}  {p.saved_bytes:6} bytes  {p.recompute_ns / 1e3:7.1f} us to compute again (estimated)")
 
 # %%
-plot_pareto(points)
+plot_pareto(points)  # a picture, in a notebook
 
 # %% [markdown]
 # ## Break it
