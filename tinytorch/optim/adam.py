@@ -56,15 +56,9 @@ class Adam(Optimizer):
             params, {**settings, "maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay}
         )
 
-    def _state(self, p: Tensor, amsgrad: bool) -> dict[str, Any]:
-        state = self.state[p]
-        if not state:
-            state["step"] = step_count(p)
-            state["exp_avg"] = zeros_like(p)
-            state["exp_avg_sq"] = zeros_like(p)
-            if amsgrad:
-                state["max_exp_avg_sq"] = zeros_like(p)
-        return state
+    def _new_state(self, p: Tensor, group: Group) -> dict[str, Any]:
+        names = ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ()))
+        return {"step": step_count(p), **{name: zeros_like(p) for name in names}}
 
     def _update(self, group: Group) -> None:
         beta1, beta2 = group["betas"]
@@ -75,7 +69,7 @@ class Adam(Optimizer):
             if decoupled and group["weight_decay"] != 0:
                 p.mul_(1 - group["lr"] * group["weight_decay"])
             g = gradient(p, 0 if decoupled else group["weight_decay"], group["maximize"])
-            state = self._state(p, group["amsgrad"])
+            state = self.state[p]
             mean, square = state["exp_avg"], state["exp_avg_sq"]
             mean.lerp_(g, 1 - beta1)
             square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
@@ -135,6 +129,10 @@ class NAdam(Optimizer):
         more = {"momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay}
         super().__init__(params, {**settings, **more})
 
+    def _new_state(self, p: Tensor, group: Group) -> dict[str, Any]:
+        counts = {"step": step_count(p), "mu_product": step_count(p, 1.0)}
+        return {**counts, "exp_avg": zeros_like(p), "exp_avg_sq": zeros_like(p)}
+
     def _update(self, group: Group) -> None:
         beta1, beta2 = group["betas"]
         lr, decay = group["lr"], group["momentum_decay"]
@@ -146,10 +144,6 @@ class NAdam(Optimizer):
                 p.mul_(1 - lr * group["weight_decay"])
             g = gradient(p, 0 if decoupled else group["weight_decay"], group["maximize"])
             state = self.state[p]
-            if not state:
-                state["step"] = step_count(p)
-                state["mu_product"] = step_count(p, 1.0)
-                state["exp_avg"], state["exp_avg_sq"] = zeros_like(p), zeros_like(p)
             state["step"] += 1
             step = value_of(state["step"])
             mu = beta1 * (1 - 0.5 * 0.96 ** (step * decay))
@@ -184,6 +178,9 @@ class Adamax(Optimizer):
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, settings)
 
+    def _new_state(self, p: Tensor, group: Group) -> dict[str, Any]:
+        return {"step": step_count(p), "exp_avg": zeros_like(p), "exp_inf": zeros_like(p)}
+
     def _update(self, group: Group) -> None:
         beta1, beta2 = group["betas"]
         for p in group["params"]:
@@ -191,9 +188,6 @@ class Adamax(Optimizer):
                 continue
             g = gradient(p, group["weight_decay"], group["maximize"])
             state = self.state[p]
-            if not state:
-                state["step"] = step_count(p)
-                state["exp_avg"], state["exp_inf"] = zeros_like(p), zeros_like(p)
             state["step"] += 1
             state["exp_avg"].lerp_(g, 1 - beta1)
             largest = ops.maximum(state["exp_inf"] * beta2, ops.abs(g) + group["eps"])

@@ -41,6 +41,14 @@ class RMSprop(Optimizer):
         settings = {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum}
         super().__init__(params, {**settings, "centered": centered, "maximize": maximize})
 
+    def _new_state(self, p: Tensor, group: Group) -> dict[str, Any]:
+        state = {"step": step_count(p), "square_avg": zeros_like(p)}
+        if group["momentum"] > 0:
+            state["momentum_buffer"] = zeros_like(p)
+        if group["centered"]:
+            state["grad_avg"] = zeros_like(p)
+        return state
+
     def _update(self, group: Group) -> None:
         alpha = group["alpha"]
         for p in group["params"]:
@@ -48,13 +56,6 @@ class RMSprop(Optimizer):
                 continue
             g = gradient(p, group["weight_decay"], group["maximize"])
             state = self.state[p]
-            if not state:
-                state["step"] = step_count(p)
-                state["square_avg"] = zeros_like(p)
-                if group["momentum"] > 0:
-                    state["momentum_buffer"] = zeros_like(p)
-                if group["centered"]:
-                    state["grad_avg"] = zeros_like(p)
             state["step"] += 1
             square = state["square_avg"].mul_(alpha).addcmul_(g, g, value=1 - alpha)
             if group["centered"]:
@@ -87,10 +88,11 @@ class Adagrad(Optimizer):
         check_not_negative(initial_accumulator_value=initial_accumulator_value)
         settings = {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, {**settings, "initial_accumulator_value": initial_accumulator_value})
-        for group in self.param_groups:
-            for p in group["params"]:
-                total = zeros_like(p).fill_(initial_accumulator_value)
-                self.state[p] = {"step": step_count(p), "sum": total}
+        self.prepare(waiting=True)
+
+    def _new_state(self, p: Tensor, group: Group) -> dict[str, Any]:
+        total = zeros_like(p).fill_(group["initial_accumulator_value"])
+        return {"step": step_count(p), "sum": total}
 
     def _update(self, group: Group) -> None:
         for p in group["params"]:
@@ -128,6 +130,9 @@ class Adadelta(Optimizer):
         settings = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, settings)
 
+    def _new_state(self, p: Tensor, group: Group) -> dict[str, Any]:
+        return {"step": step_count(p), "square_avg": zeros_like(p), "acc_delta": zeros_like(p)}
+
     def _update(self, group: Group) -> None:
         rho, eps = group["rho"], group["eps"]
         for p in group["params"]:
@@ -135,9 +140,6 @@ class Adadelta(Optimizer):
                 continue
             g = gradient(p, group["weight_decay"], group["maximize"])
             state = self.state[p]
-            if not state:
-                state["step"] = step_count(p)
-                state["square_avg"], state["acc_delta"] = zeros_like(p), zeros_like(p)
             state["step"] += 1
             square, steps = state["square_avg"], state["acc_delta"]
             square.mul_(rho).addcmul_(g, g, value=1 - rho)

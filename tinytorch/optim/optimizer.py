@@ -28,7 +28,8 @@ class Optimizer:
     """The base of all optimizers.
 
     ``params``: an iterable of tensors, of (name, tensor) pairs, or of dicts with ``"params"`` and settings that
-    override ``defaults``.  Subclasses write ``_update(group)``.
+    override ``defaults``.  Subclasses write ``_update(group)`` and
+    ``_new_state(p, group)``.
     """
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
@@ -79,12 +80,30 @@ class Optimizer:
         if closure is not None:
             with tape.grad_mode(True):
                 loss = closure()
+        self.prepare()
         with tape.grad_mode(False):
             for group in self.param_groups:
                 self._update(group)
         for hook in list(self._step_post_hooks.values()):
             hook(self, (closure,), {})
         return loss
+
+    def prepare(self, waiting: bool = False) -> None:
+        """Make the state of parameters that have a gradient (with ``waiting``: that may get one) and no state yet.
+
+        Capture runs this for real when it meets a step, so that the step it traces is one like all that follow.
+        """
+        with tape.grad_mode(False):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p not in self.state and (p.grad is not None or (waiting and p.requires_grad)):
+                        fresh = self._new_state(p, group)
+                        if fresh:
+                            self.state[p] = fresh
+
+    def _new_state(self, p: Tensor, group: Group) -> dict[str, Any]:
+        """What is remembered of ``p`` before its first step."""
+        return {}
 
     def _update(self, group: Group) -> None:
         """One step of one group; grad mode is off."""

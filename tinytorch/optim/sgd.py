@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.optim.optimizer import Group, Optimizer, check_not_negative, gradient
+from tinytorch.optim.optimizer import Group, Optimizer, check_not_negative, gradient, zeros_like
 from tinytorch.tensor import Tensor
 
 
@@ -34,6 +34,10 @@ class SGD(Optimizer):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         settings = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
         super().__init__(params, {**settings, "nesterov": nesterov, "maximize": maximize})
+
+    def _new_state(self, p: Tensor, group: Group) -> dict[str, Any]:
+        """Zero velocity; with dampening the first gradient counts in full, so the first step must see that it is."""
+        return {"momentum_buffer": zeros_like(p)} if group["momentum"] != 0 and group["dampening"] == 0 else {}
 
     def _update(self, group: Group) -> None:
         momentum = group["momentum"]

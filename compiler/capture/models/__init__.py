@@ -8,6 +8,7 @@ from compiler.capture.models import (
     mappings,
     numbers,
     objects_,
+    optimizers,
     polyfills,
     sequences,
     sets,
@@ -18,6 +19,6 @@ from compiler.capture.models.registry import get, is_pure, new_of, refuse
 new = new_of
 
 __all__ = [
-    "builtins_", "get", "is_pure", "iterators", "mappings", "new", "new_of", "numbers", "objects_", "polyfills",
+    "builtins_", "get", "is_pure", "iterators", "mappings", "new", "new_of", "numbers", "objects_", "optimizers", "polyfills",
     "refuse", "sequences", "sets", "tensors",
 ]  # fmt: skip
