@@ -185,7 +185,8 @@ gather = Op(
 def _places(xp: Any, x: Any, index: Any, dim: int) -> Any:
     size = x.shape[dim]
     check_index(xp, index, 0, size, f"index {{}} is out of bounds for dimension {dim} with size {size}")
-    grid = list(xp.indices(index.shape, sparse=True))
+    rank = index.ndim  # CuPy has no sparse grids
+    grid = [xp.arange(n).reshape((1,) * d + (n,) + (1,) * (rank - 1 - d)) for d, n in enumerate(index.shape)]
     grid[dim] = index
     return tuple(grid)
 
