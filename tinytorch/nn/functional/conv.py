@@ -1,7 +1,7 @@
 """Convolutions in one, two and three dimensions, plain and transposed.
 
 Stage: eager.  In: (N, C, *sizes) or (C, *sizes), weight, bias.  Out: the same with other channels and sizes.
-Mirrors ``torch.nn.functional``.  Read next: ``ops.conv``, the rows that do it.
+Mirrors ``torch.nn.functional``.  Read next: ``ops.convolution``, the rows that do it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from tinytorch import ops
 from tinytorch.nn.functional.pads import pad
-from tinytorch.ops.conv import conv, conv_input
+from tinytorch.ops.convolution import conv, conv_input
 from tinytorch.tensor import Tensor
 
 Size = int | Sequence[int]
