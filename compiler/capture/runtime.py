@@ -227,6 +227,13 @@ def call_native(fn: FunctionType, code: CodeType, values: tuple[Any, ...]) -> An
     return fn(*args, **kwargs)
 
 
+def call_raising(fn: FunctionType, code: CodeType, values: tuple[Any, ...], expected: str) -> Any:
+    """Call a function of which the trace says that it raises; if it does not, the trace was wrong, and that is said."""
+    result = call_native(fn, code, values)
+    warn(f"tinytorch.compile: {code.co_qualname} was expected to raise {expected} and did not; it runs eager")
+    return result
+
+
 def _whole(run: Callable[..., Any]) -> Callable[..., Any]:
     def call(*carried: Any) -> Any:
         return finish(run(*carried))

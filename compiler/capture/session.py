@@ -19,7 +19,7 @@ from compiler.capture.emit import Emitter, print_run
 from compiler.capture.guards import compile_text, print_check
 from compiler.capture.instrs import Instr
 from compiler.capture.leave import leave_at_break
-from compiler.capture.runtime import END, Captured, CodeCache, Tail, call_native, enter, warn
+from compiler.capture.runtime import END, Captured, CodeCache, Tail, call_native, call_raising, enter, warn
 from compiler.capture.source import Source, name
 from compiler.capture.tracer import Tracer
 from compiler.capture.translate import Frame
@@ -87,7 +87,7 @@ class Session:
 
     def _plan_break(self, e: Unsupported) -> None:
         if self.cache.options.fullgraph:
-            raise e
+            raise e.with_traceback(None) from None
         self.stop_at, self.reason = self.at_step - 1, e
 
     def _trace(self, modes: tuple[bool, bool]) -> Captured:
@@ -105,7 +105,7 @@ class Session:
         try:
             frame.run()
         except Observed as e:
-            return self._native(tx, f"the function raises {exception_text(e.value)}")
+            return self._native(tx, "the function raises", exception_text(e.value))
         except _Here:
             return self._finish(tx, lambda emit: leave_at_break(self, emit, frame))
         result = frame.result
@@ -159,6 +159,7 @@ class Session:
             form, parts = size_form(tx, str(guard), 0)
             where = f"{guard.stack[-1][0]}:{guard.stack[-1][1]}: {guard.stack[-1][3]}" if guard.stack else guard.why
             tx.guards.add("SIZE", form, *parts, where=where)
+        tx.guard_identity()
         tx.guard_memory()
 
     def _entry(self, tx: Tracer, carry: list[Source], run_text: str) -> Captured:
@@ -195,15 +196,20 @@ class Session:
         made.run = compile_text(run_text, f"<translated {made.name}>", scope, "run")
 
     # --- when it does not work out ---
-    def _native(self, tx: Tracer, why: str) -> Captured:
-        """An entry that runs the original function, under the guards of the trace that led here."""
+    def _native(self, tx: Tracer, why: str, raises: str = "") -> Captured:
+        """An entry that runs the original function, under the guards of the trace that led here.
+
+        A function that raises does so natively, with the user's own traceback and all effects up to there.
+        """
         arguments = self.cache.arguments
         self._late_guards(tx)
         names = [name("F"), *(name(a) for a in arguments)]
-        run_text = f"def run(F, {', '.join(arguments)}):\n    return native(F, F.__code__, ({''.join(a + ', ' for a in arguments)}))\n"
-        made = self._entry(tx, names, run_text.replace("F, )", "F)"))
-        made.native = why
-        made.namespace.objects["native"] = call_native
+        values = "(" + "".join(f"{a}, " for a in arguments) + ")"
+        call = f"raising(F, F.__code__, {values}, {raises!r})" if raises else f"native(F, F.__code__, {values})"
+        run_text = f"def run({', '.join(('F', *arguments))}):\n    return {call}\n"
+        made = self._entry(tx, names, run_text)
+        made.native = f"{why} {raises}".strip()
+        made.namespace.objects.update(native=call_native, raising=call_raising)
         self._build_run(made, made.run_text)
         return made
 

@@ -90,6 +90,7 @@ class Tracer:
         self.by_id: dict[int, Value] = {}
         self.by_fake: dict[int, TensorValue] = {}
         self.by_real_id: dict[int, Any] = {}
+        self.distinct: dict[int, Value] = {}  # objects from outside that the trace told apart by identity
         self.symbols: dict[str, tuple[Source, Value | None]] = {}
         self.written: set[FakeStorage] = set()
         self.modes = (tape.mode.grad, tape.mode.inference)  # as the call began
@@ -329,6 +330,14 @@ class Tracer:
 
     def symbol_source(self, name: str) -> Source:
         return self.symbols[name][0]
+
+    def guard_identity(self) -> None:
+        """Objects that were told apart as keys are apart."""
+        sources = [v.source for v in self.distinct.values() if v.source is not None]
+        sources = [s for s in sources if s.text not in self.namespace.objects]
+        if len(sources) > 1:
+            ids = ", ".join(f"id({{{i}}})" for i in range(len(sources)))
+            self.guards.add("ALIAS", f"len({{{{{ids}}}}}) == {len(sources)}", *sources)
 
     def guard_memory(self) -> None:
         """A graph that writes to an input relies on which inputs share that memory."""

@@ -50,6 +50,7 @@ from compiler.fake import fake_like
 from tinytorch import tape
 from tinytorch.device import Device
 from tinytorch.dtypes import DType
+from tinytorch.ops.opdef import Op
 from tinytorch.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -365,6 +366,12 @@ def _exception(tx: Tracer, obj: BaseException, source: Source) -> Value:
 _HEAP_TYPE = 1 << 9
 
 
+def _op(tx: Tracer, obj: Op, source: Source) -> Value:
+    if source.text not in tx.namespace.objects:
+        tx.guard("IS", "{0} is {1}", source, tx.namespace.source(obj, obj.name))
+    return BuiltinValue(obj, source)
+
+
 def _mode(tx: Tracer, obj: Any, source: Source) -> Value:
     return ModeValue(obj, tx.namespace.source(obj, "mode"))
 
@@ -460,6 +467,7 @@ _BUILDERS: dict[type, Builder] = {
     MethodType: _method,
     functools.partial: _partial,
     type(tape.mode): _mode,
+    Op: _op,
 }
 _BY_BASE: list[tuple[Any, Builder]] = [
     (BaseException, _exception),

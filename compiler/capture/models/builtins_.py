@@ -13,6 +13,7 @@ from compiler.capture.models.registry import model
 from compiler.capture.protocol import attributes, calls, operators
 from compiler.capture.values.base import FALSE, NONE, TRUE, ConstantValue, Value, realize
 from compiler.capture.values.function import BoundMethod, BuiltinValue, ClassValue, PartialValue, UserFunction
+from compiler.capture.values.identity import IdValue
 from compiler.capture.values.iterator import (
     CallIterator,
     EnumerateIterator,
@@ -114,7 +115,7 @@ def globals_(tx: Tracer) -> Value:
 
 @model(id)
 def id_(tx: Tracer, obj: Value) -> Value:
-    breaks.unsupported(breaks.BUILTIN_CALL, f"id of {obj.describe()}")
+    return IdValue(obj)
 
 
 @model(hash)

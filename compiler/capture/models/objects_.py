@@ -18,6 +18,7 @@ from compiler.capture.values.function import ClassValue, UserFunction
 from compiler.capture.values.mapping import DictValue
 from compiler.capture.values.objects import ObjectValue
 from compiler.capture.values.sequence import ListValue, TupleValue
+from tinytorch.tensor import Tensor
 
 if TYPE_CHECKING:
     from compiler.capture.tracer import Tracer
@@ -31,6 +32,8 @@ def make_object(tx: Tracer) -> Value:
 
 @new(object.__new__)
 def new_object(tx: Tracer, cls: ClassValue, *args: Value, **kwargs: Value) -> Value:
+    if issubclass(cls.cls, Tensor):
+        breaks.unsupported(breaks.NOT_IN_GRAPH, "a tensor made from raw memory")
     missing = getattr(cls.cls, "__abstractmethods__", None)
     if missing:
         names = ", ".join(repr(n) for n in sorted(missing))

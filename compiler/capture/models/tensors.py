@@ -14,11 +14,13 @@ from compiler.capture.models.registry import model
 from compiler.capture.protocol import attributes, calls, operators
 from compiler.capture.values.base import FALSE, NONE, TRUE, ConstantValue, Lazy, Value, realize
 from compiler.capture.values.function import BoundMethod, UserFunction
+from compiler.capture.values.mapping import DictValue
 from compiler.capture.values.sequence import ListValue, TupleValue
 from compiler.capture.values.tensor import TensorValue
 from compiler.fake import is_fake
-from tinytorch import autograd, tracing
+from tinytorch import autograd, dispatch, tracing
 from tinytorch.nn.parameter import Parameter
+from tinytorch.optim.optimizer import Optimizer
 from tinytorch.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ def attribute(tx: Tracer, t: TensorValue, name: str) -> Value | None:
         return _read_grad(tx, t)
     if name == "__class__":
         return tx.constant(t.kind)
+    if name == "device":
+        return tx.constant(t.fake.device)
     own = {} if t.obj is None else t.obj.__dict__
     if name in own and not hasattr(Tensor, name):
         assert t.source is not None
@@ -60,7 +64,7 @@ def attribute(tx: Tracer, t: TensorValue, name: str) -> Value | None:
         return None
     if name in ("_data", "_storage"):
         breaks.unsupported(breaks.ATTRIBUTE, f"Tensor.{name}")
-    if name in ("device", "_requires_grad", "_base", "_node") or not name.startswith("_"):
+    if name in ("_requires_grad", "_base", "_node") or not name.startswith("_"):
         return tx.from_python(getattr(t.fake, name))
     return tx.from_python(getattr(t.obj if t.obj is not None else t.fake, name))
 
@@ -203,3 +207,18 @@ def _walk(root: Tensor) -> Iterator[Tensor]:
 @model(Parameter)
 def make_parameter(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
     breaks.unsupported(breaks.NOT_IN_GRAPH, "a Parameter made inside the function")
+
+
+# --- optimizers -------------------------------------------------------------------------------------------------------
+@model(Optimizer.prepare)
+def prepare(tx: Tracer, optimizer: Value, waiting: Value = FALSE) -> Value:
+    """State is made for real before the step that is traced, so that this step is one like all that follow."""
+    obj = optimizer.real()
+    if obj is None:
+        return calls.inline(tx, UserFunction.wrap(tx, Optimizer.prepare, tx.namespace.source(Optimizer.prepare)), [optimizer], {})
+    with dispatch.use(None):
+        obj.prepare(waiting=True)
+    state = tx.by_id.get(id(obj.state))
+    if isinstance(state, DictValue):
+        state.refresh()
+    return NONE

@@ -13,6 +13,7 @@ from compiler.capture import breaks, graphs
 from compiler.capture.protocol import attributes, calls
 from compiler.capture.values.base import ConstantValue, NotConstantError, Value, realize
 from compiler.capture.values.function import BoundMethod, BuiltinValue, ClassValue
+from compiler.capture.values.identity import IdValue
 from compiler.capture.values.mapping import DictValue, SetValue
 from compiler.capture.values.sequence import SequenceValue, SliceValue
 from compiler.capture.values.tensor import SymIntValue, TensorValue
@@ -151,6 +152,8 @@ def compare(tx: Tracer, op: str, a: Value, b: Value) -> Value:
             return graphs.call(tx, fn, [a, b], {})
         if op in ("==", "!="):
             return ConstantValue((a is b) == (op == "=="))
+    if isinstance(a, IdValue) and isinstance(b, IdValue) and op in ("==", "!="):
+        return ConstantValue(is_(tx, a.of, b.of) == (op == "=="))
     if _is_number(a) and _is_number(b):
         return now(tx, fn, _operand(a), _operand(b))
     ta, tb = a.pytype(), b.pytype()

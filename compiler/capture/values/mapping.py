@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.capture import breaks
 from compiler.capture.source import literal
 from compiler.capture.values.base import ConstantValue, Lazy, NotConstantError, Value, realize
+from compiler.capture.values.identity import IdValue
 from compiler.capture.values.sequence import TupleValue
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
         if any(isinstance(k, IdKey | TupleKey) for k in keys):
             return TupleKey(keys)
         return keys if value.kind is tuple else tuple.__new__(value.kind, keys)
+    if isinstance(value, IdValue):
+        return _identity_key(tx, value.of)
     try:
         constant = value.const()
         hash(constant)
@@ -74,13 +77,22 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
         tx.raise_(TypeError, f"unhashable type: '{kind.__name__}'")
     obj = value.real()
     if _hashes_by_identity(kind) or kind in (FunctionType, BuiltinFunctionType, ModuleType, type):
-        return IdKey(id(value) if obj is None else id(obj))
+        return _identity_key(tx, value)
     if obj is not None and not tx.effects.is_touched(value):
         return obj  # type: ignore[no-any-return]
     specialized = tx.specialize(value)
     if specialized is not None:
         return specialized  # type: ignore[no-any-return]
     breaks.unsupported(breaks.UNHASHABLE_KEY, kind.__name__)
+
+
+def _identity_key(tx: Tracer, value: Value) -> IdKey:
+    """Two objects that are apart now must be apart in every call that uses this trace."""
+    obj = value.real()
+    if obj is None:
+        return IdKey(id(value))
+    tx.distinct.setdefault(id(obj), value)
+    return IdKey(id(obj))
 
 
 class DictValue(Value):
@@ -113,6 +125,13 @@ class DictValue(Value):
                 where = source.nth(i)
                 entries[real_key(k)] = (Lazy(k, where), Lazy(v, source.item_at(where)))
         return DictValue(entries, type(obj), source, obj)
+
+    def refresh(self) -> None:
+        """Take in keys that the real dict got while tracing."""
+        assert self.source is not None
+        for key, entry in DictValue.wrap(self.obj, self.source).entries.items():
+            if key not in self.before:
+                self.before[key] = self.entries[key] = entry
 
     def pytype(self) -> type:
         return self.kind
