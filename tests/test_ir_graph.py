@@ -199,6 +199,24 @@ def test_symbolic_sizes_print_as_reads_of_the_inputs():
         assert out._data.tolist() == X._data.ravel().tolist() and total == 12
 
 
+def test_sizes_that_only_running_tells():
+    """``nonzero`` has as many rows as there are; what follows may use that number."""
+    env = ShapeEnv()
+    rows = env.create_unbacked(min=0)
+    g = Graph()
+    x = g.placeholder("x")
+    x.meta["val"] = fake_like(Y)
+    found = g.call_function(ops.nonzero, (x,))
+    found.meta["val"] = fake_tensor((rows, 1), torch.int64)
+    g.output((g.call_function(ops.view, (found,), {"shape": (rows,)}), rows + 1))
+    gm = GraphModule({}, g)
+    assert "    u0 = nonzero.shape[0]\n    view = ops.view(nonzero, shape=(u0,))" in gm.code
+    assert same(parse(gm.code), g) is None
+    for run in (gm, Interpreter(gm).run):
+        out, n = run(tensor([0, 3, 4]))
+        assert out._data.tolist() == [1, 2] and n == 3
+
+
 def test_tabular():
     assert [line.split()[:2] for line in tabular(record(example)).splitlines()[2:5]] == [
         ["placeholder", "x"],

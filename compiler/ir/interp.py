@@ -22,6 +22,7 @@ class Interpreter:
         self.module = module
         self.env: dict[Node, Any] = {}
         self._sizes: dict[str, int] = {}
+        self._late = meta.late_sources(module.graph)
         self._dies: dict[Node, list[Node]] = {}
         seen: set[Node] = set()
         for node in reversed(module.graph.nodes):
@@ -43,7 +44,9 @@ class Interpreter:
             elif node.op == "output":
                 return self.output(node, *self.fetch(node)[0])
             else:
-                self.env[node] = self.run_node(node)
+                value = self.env[node] = self.run_node(node)
+                for name, dim in self._late.get(node, ()):
+                    self._sizes[name] = value if dim is None else value.shape[dim]
                 for dead in self._dies[node]:
                     del self.env[dead]
         return None

@@ -93,6 +93,24 @@ def size_sources(graph: Graph) -> dict[str, tuple[Node, int | None]]:
     return found
 
 
+def late_sources(graph: Graph) -> dict[Node, list[tuple[str, int | None]]]:
+    """Symbols that only running the graph tells (the size of ``nonzero``, the value of ``item``): by the node whose
+    result shows them first, with the dimension, or None for an integer."""
+    known = set(size_sources(graph))
+    found: dict[Node, list[tuple[str, int | None]]] = {}
+    for node in graph.nodes:
+        val = node.meta.get("val")
+        if node.op in ("placeholder", "output") or val is None:
+            continue
+        sizes = list(enumerate(val._data.shape)) if is_tensor(val) else [(None, val)]
+        for dim, size in sizes:
+            e = expr_of(size)
+            if isinstance(e, Symbol) and e.name not in known:
+                known.add(e.name)
+                found.setdefault(node, []).append((e.name, dim))
+    return found
+
+
 def used_symbols(graph: Graph) -> list[str]:
     """Names of the symbols that the nodes' arguments mention, in order of first use."""
     seen = (s.name for n in graph.nodes for s in symbols_in((n.args, n.kwargs)))

@@ -65,6 +65,7 @@ def source(
     lines = _signature(graph, name, spell, comments, sizes)
     lines += [f"    {text}" for text in _sizes(graph)] if sizes else []
     last_uses = _last_uses(graph) if free else {}
+    late = meta.late_sources(graph) if sizes else {}
     where = None
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -74,6 +75,8 @@ def source(
             lines += ["", f"    {meta.frame_comment(here)}"]
         where = here or where
         lines.append("    " + _statement(node, spell, comments))
+        for symbol, dim in late.get(node, ()):
+            lines.append(f"    {_read_size(symbol, node, dim)}")
         if node in last_uses:
             lines.append(f"    del {', '.join(last_uses[node])}")
     if len(lines) == 1:
@@ -98,10 +101,12 @@ def _sizes(graph: Graph) -> Iterator[str]:
     for name in meta.used_symbols(graph):
         if name in sources:
             p, dim = sources[name]
-            if dim is not None:
-                yield f"{name} = {p.name}.shape[{dim}]"
-            elif p.name != name:
-                yield f"{name} = int({p.name})"
+            if dim is not None or p.name != name:
+                yield _read_size(name, p, dim)
+
+
+def _read_size(symbol: str, node: Node, dim: int | None) -> str:
+    return f"{symbol} = int({node.name})" if dim is None else f"{symbol} = {node.name}.shape[{dim}]"
 
 
 def _last_uses(graph: Graph) -> dict[Node, list[str]]:

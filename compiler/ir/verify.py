@@ -33,16 +33,18 @@ def verify(gm: GraphModule, *, functional: bool = False, level: int | None = Non
     lint(gm.graph)
     nodes = list(gm.graph.nodes)
     bound = set(meta.size_sources(gm.graph))
+    late = meta.late_sources(gm.graph)
     for i, node in enumerate(nodes):
         fail = failing(nodes, i)
         if node.op == "get_attr" and node.target not in gm.attributes:
             fail(f"the module holds no {node.target!r}; it has {', '.join(gm.attributes) or 'nothing'}")
         loose = {s.name for s in meta.symbols_in((node.args, node.kwargs))} - bound
-        if loose and bound:
+        if loose and any(p.meta.get("val") is not None for p in gm.graph.placeholders):
             fail(f"no input tells the size {', '.join(sorted(loose))}")
         if functional:
             _check_functional(node, fail)
         _check_type(node, fail)
+        bound.update(name for name, _ in late.get(node, ()))
     if level >= 2:
         _check_round_trip(gm.graph)
 

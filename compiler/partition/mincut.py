@@ -159,7 +159,9 @@ def _loose_sizes(backward: Graph, joint: Joint) -> dict[str, object]:
     bound = size_sources(backward)
     values = [(n.args, n.kwargs, n.meta.get("val")) for n in backward.nodes]
     loose = sorted({s.name for v in values for s in symbols_in(v)} - set(bound))
-    known = {s: e for p in joint.inputs for s, e in _sizes_of(p).items()}
+    if not loose:
+        return {}
+    known = {s: e for n in joint.graph.nodes if n in joint.forward for s, e in _sizes_of(n).items()}
     out: dict[str, object] = {}
     for name in loose:
         first = next(p for p in backward.nodes if p.op != "placeholder" or p.name.startswith("tangents"))
