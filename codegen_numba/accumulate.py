@@ -21,11 +21,8 @@ from tinytorch.dtypes import DType, int64
 if TYPE_CHECKING:
     from codegen_numba.emit import Emitter
 
-#: Up to this many terms in all, an accumulator takes them one by one and LLVM unrolls the loop.
-FEW = 32
-#: Combines whose block goes through a scratch row, and the block's length.
+#: Combines whose block goes through a scratch row.
 SCRATCH = frozenset(("softmax", "welford", "argmax", "argmin"))
-SCRATCH_BLOCK = 512
 NOWHERE = 2**63 - 1
 #: The vocabulary name of each combine of one component.
 WORDS = {
@@ -108,9 +105,9 @@ class Accumulators:
                 self.e.out(f"{n} = {start}")
 
     def _scratch(self, a: Accumulator) -> None:
-        self.e.out(f"{a.names[0]}_row = scratch_{spell.register_type(a.dtypes[0])}({SCRATCH_BLOCK})")
+        self.e.out(f"{a.names[0]}_row = scratch_{spell.register_type(a.dtypes[0])}({self.e.tune.scratch})")
         if a.combine.startswith("arg"):
-            self.e.out(f"{a.names[0]}_at = scratch_int64({SCRATCH_BLOCK})")
+            self.e.out(f"{a.names[0]}_at = scratch_int64({self.e.tune.scratch})")
 
     def _way(
         self, s: Init, after: tuple[Stmt, ...]
@@ -120,7 +117,7 @@ class Accumulators:
         if path is None or any(x.kind != "reduce" for x in path) or analysis.has_loop(path[-1].body):
             return "plain", loop
         terms = [known(x.extent) for x in path]
-        if None not in terms and prod(t or 0 for t in terms) <= FEW:
+        if None not in terms and prod(t or 0 for t in terms) <= self.e.tune.few:
             return "plain", loop
         if len(path) == 1 and terms[0] is not None and terms[0] <= self._block(path[0]):
             return "single", loop
@@ -129,7 +126,7 @@ class Accumulators:
     def _block(self, loop: Loop) -> int:
         """How many terms a block has: all accumulators of one loop share it."""
         scratch = any(isinstance(s, Update) and s.combine in SCRATCH for s in loop.body)
-        return SCRATCH_BLOCK if scratch else self.e.tune.block
+        return self.e.tune.scratch if scratch else self.e.tune.block
 
     # --- loops ---
     def reduce(self, s: Loop) -> None:

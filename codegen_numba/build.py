@@ -20,9 +20,9 @@ import numpy.typing as npt
 from codegen_numba import externs, kernels, layout, runtime
 from codegen_numba.analysis import known
 from codegen_numba.compile import Source
-from codegen_numba.emit import Argument, Emitter, Tune
-from codegen_numba.layout import ERROR, LINE, WHO, Chunk, Table, text_of
-from codegen_numba.schedule import PARALLEL_COST, Phase, phases
+from codegen_numba.emit import Argument, Emitter
+from codegen_numba.layout import ERROR, FIRST, LINE, VALUE, WHO, Chunk, Table, text_of
+from codegen_numba.schedule import Phase, Tune, phases
 from codegen_numba.spell import literal, memory_type, to_memory
 from compiler import logs
 from compiler.config import Config
@@ -31,9 +31,7 @@ from compiler.sym.expr import Expr
 
 Array = npt.NDArray[Any]
 _serial = itertools.count()
-
-#: Parts per thread of a phase without private copies: more than one evens out threads that are late.
-PARTS_PER_THREAD = 4
+DEFAULT = Tune()
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Step:
 
 def build(plan: Plan, config: Config, tune: Tune | None = None) -> Built:
     """Compile ``plan``; the result is called with the input arrays and the values of ``plan.sizes``."""
-    return Builder(plan, config, tune or Tune()).build()
+    return Builder(plan, config, tune or DEFAULT).build()
 
 
 class Context:
@@ -147,7 +145,7 @@ class Builder:
     # --- kernels ---
     def _phases(self, kernel: Kernel) -> list[Step]:
         out = []
-        for n, phase in enumerate(phases(kernel, self.threads)):
+        for n, phase in enumerate(phases(kernel, self.threads, self.tune)):
             emitter = Emitter(kernel, phase, self.config.numerics == "strict", self.tune)
             source, arguments, messages = emitter.source(f"{kernel.name}_{n}" if n else kernel.name)
             self._show(source)
@@ -250,12 +248,13 @@ class Builder:
 
     def _parts(self, extent: Int, cost: Int) -> Any:
         """Into how many parts a range is cut: one if it is cheap."""
-        total, most = known(extent * cost), self.threads * PARTS_PER_THREAD
+        each = max(1, self.tune.parallel // 2)
+        total, most = known(extent * cost), self.threads * self.tune.parts
         if self.threads == 1 or cost == 0:
             return self.table.number(1)
         if total is not None:
-            return self.table.number(max(1, min(most, total // (PARALLEL_COST // 2), known(extent) or 1)))
-        text = f"max(1, min({most}, ({text_of(extent * cost)}) // {PARALLEL_COST // 2}, {text_of(extent)}))"
+            return self.table.number(max(1, min(most, total // each, known(extent) or 1)))
+        text = f"max(1, min({most}, ({text_of(extent * cost)}) // {each}, {text_of(extent)}))"
         return self.table.vary(("parts", text), text)
 
     # --- the host function ---
@@ -343,7 +342,7 @@ class Builder:
         for entry, slots, extent, parts, align in self.records:
             program += [entry, len(slots), table.word(extent), table.word(parts), align, *map(table.word, slots)]
             places.append(len(program))
-        words = 2 + len(table.variable) + len(table.fixed)
+        words = FIRST + len(table.variable) + len(table.fixed)
         room = max((len(r[1]) for r in self.records), default=0) + 1
         body = self._allocate_outputs()
         arena = self.arena
@@ -355,7 +354,7 @@ class Builder:
             body.append(f"base = take(c, {needs})")
         if table.variable:
             values = ", ".join(t for _, t in table.variable)
-            body.append(f"pack(c.table, 16, {values})")
+            body.append(f"pack(c.table, {8 * FIRST}, {values})")
         body += [line.format(*places) if line.startswith("launch(") else line for line in launches]
         if needs:
             body.append("give(c)")
@@ -382,7 +381,7 @@ class Builder:
             for word, meaning, value in fixed:
                 c.table[word] = (
                     c.table.ctypes.data if meaning == "error"
-                    else c.table.ctypes.data + 16 if meaning == "objects" else value
+                    else c.table.ctypes.data + 8 * FIRST if meaning == "objects" else value
                 )  # fmt: skip
             return c
 
@@ -401,7 +400,7 @@ class Builder:
         def fail(c: Context) -> None:
             at = places.index(int(c.table[WHO]))
             code, c.table[ERROR] = int(c.table[ERROR]), 0
-            raise IndexError(messages[at][code - 1])
+            raise IndexError(messages[at][code - 1].format(int(c.table[VALUE])))
 
         if any(p > 1 for p in self._most_parts()):
             runtime.ensure_pool()

@@ -17,25 +17,15 @@ from typing import Any
 
 from codegen_numba import analysis, spell
 from codegen_numba.accumulate import Accumulators, identity
-from codegen_numba.analysis import Body
 from codegen_numba.compile import Source
-from codegen_numba.schedule import Phase, Private
+from codegen_numba.schedule import Phase, Private, Tune
 from compiler.loop.ir import Check, Index, Init, Int, Kernel, Let, Load, Loop, Stmt, Store, Update
 from compiler.sym.expr import Add, Const, Expr, FloorDiv, Max, Min, Mod, Mul, Symbol
 from compiler.sym.ranges import Interval, extent, nonnegative
 from tinytorch.dtypes import DType, bool_, float64, int64
 
 #: Words of kernel source that no buffer or value may be called.
-RESERVED = frozenset(("start", "stop", "part", "parts", "numel", "bad", "error", "range", "t"))
-
-
-@dataclass(frozen=True)
-class Tune:
-    """What the tuner may choose."""
-
-    block: int = 1024  # elements of a reduction whose partial sums may be regrouped
-    strip: int = 256  # columns whose accumulators are kept side by side
-    tile: int = 32  # edge of the square in which a transposing loop goes through memory
+RESERVED = frozenset(("start", "stop", "part", "parts", "numel", "bad", "bad_value", "error", "range", "t"))
 
 
 @dataclass(frozen=True)
@@ -231,10 +221,14 @@ class Emitter:
         return f"{place} = {spell.to_memory(joined, dtype)}"
 
     def check(self, s: Check) -> None:
+        """The first failure is remembered and the iteration left, before it touches memory it should not."""
         if s.message not in self.messages:
             self.messages.append(s.message)
         with self.out.block(f"if not {self.name(s.cond)}:"):
-            self.out(f"bad = {self.messages.index(s.message) + 1}")
+            with self.out.block("if bad == 0:"):
+                self.out(f"bad = {self.messages.index(s.message) + 1}")
+                if s.value is not None:
+                    self.out(f"bad_value = to_int64({self.name(s.value)})")
             self.out("continue")
 
     # --- loops ---
@@ -266,10 +260,11 @@ class Emitter:
         lines = ["def {}({}):".format(name, ", ".join([*(p for p, _ in params), "start", "stop", "part"]))]
         lines += self._about()
         if self.messages:
-            lines.append("    bad = 0")
+            lines += ["    bad = 0", "    bad_value = 0"]
             self.out.depth = 1
-            self.out("if bad != 0:")
-            self.out("    error[0] = bad")
+            with self.out.block("if bad != 0:"):
+                self.out("error[0] = bad")
+                self.out("error[1] = bad_value")
         alias = bool(self.kernel.writes & {b.name for b in self.kernel.params if b.name.startswith("arg")})
         text = "\n".join([*lines, *self.out.lines, ""])
         return Source(name, text, params, contract=not self.strict, alias=alias), arguments, tuple(self.messages)
@@ -370,6 +365,3 @@ class Emitter:
 
 #: The vocabulary name of each combining store.
 MODES = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
-
-
-__all__ = ["Argument", "Body", "Emitter", "Tune"]

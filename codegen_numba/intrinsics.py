@@ -32,7 +32,7 @@ def word(name: str, arity: int, body: Body, result: Callable[..., types.Type] | 
 
     def typed(*args: types.Type) -> Any:
         args = tuple(types.unliteral(a) for a in args)
-        out = args[0] if result is None else result(*args) if callable(result) else result
+        out = result if isinstance(result, types.Type) else args[0] if result is None else result(*args)
 
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
             m = _machine(builder, signature.args[0])

@@ -17,7 +17,7 @@ from compiler.loop.ir import Alloc, ArrayView, Buffer, Extern, Free, Int, Plan, 
 from compiler.sym.expr import Expr, lift
 
 LINE = 64  # bytes: temporaries begin at cache lines
-ERROR, WHO = 0, 1  # words of the table
+ERROR, VALUE, WHO, FIRST = 0, 1, 2, 3  # words of the table: the error and its value, the record, the first free one
 
 
 def text_of(e: Int) -> str:
@@ -179,7 +179,7 @@ class Table:
     def word(self, meaning: Any) -> int:
         """Its place; settled once everything is entered."""
         varies, n = self._place[meaning]
-        return 2 + n if varies else 2 + len(self.variable) + n
+        return FIRST + n if varies else FIRST + len(self.variable) + n
 
     def __contains__(self, meaning: Any) -> bool:
         return meaning in self._place

@@ -59,7 +59,7 @@ while atomic_load(pool, {LEFT}) > 0:
 
 EXECUTE = f"""\
 def execute(program, table, cell, room, start, stop, part):
-    # run the records of the program that begin in [start, stop); table[0] is the error word, table[1] who set it
+    # run the records of the program that begin in [start, stop); table[0] is the error word, table[2] gets who set it
     at = start
     pool = as_pointer(cell[0])
     while at < stop:
@@ -78,7 +78,7 @@ def execute(program, table, cell, room, start, stop, part):
             for p in range(parts):
                 call(program[at], slots, least(p * chunk, extent), least(p * chunk + chunk, extent), p)
         if table[0] != 0:
-            table[1] = at
+            table[2] = at
             break
         at += {HEAD} + count
 """

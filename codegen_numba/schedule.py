@@ -12,15 +12,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 from codegen_numba import analysis
-from codegen_numba.analysis import Body, ceil_div, cost, has_loop, hint, known, product
+from codegen_numba.analysis import Body, cost, has_loop, hint, known, product
 from codegen_numba.spell import HALVES
-from compiler.loop.ir import Buffer, Check, Init, Int, Kernel, Loop, Stmt, Store
+from compiler.loop.ir import Buffer, Int, Kernel, Loop, Stmt, Store
 from tinytorch.dtypes import DType, float32
 
-#: A phase cheaper than this (units of ``analysis.COSTS``) is not worth waking a thread for.
-PARALLEL_COST = 400_000
 #: Private copies larger than this (elements, all parts together) are not made.
 PRIVATE_ELEMENTS = 1 << 22
+
+
+@dataclass(frozen=True)
+class Tune:
+    """What the tuner may choose, and tests may make small."""
+
+    block: int = 1024  # terms of a sum that may be regrouped before it goes to a wider accumulator
+    scratch: int = 512  # the same where a block's values are written down first
+    few: int = 32  # terms up to which a reduction is unrolled and nothing of that is done
+    parallel: int = 400_000  # cost (units of ``analysis.COSTS``) below which no thread is woken
+    parts: int = 4  # parts per thread: more than one evens out threads that are late
 
 
 @dataclass(frozen=True)
@@ -54,12 +63,12 @@ class Phase:
         return product((self.extent, self.cost))
 
 
-def phases(kernel: Kernel, threads: int) -> list[Phase]:
+def phases(kernel: Kernel, threads: int, tune: Tune) -> list[Phase]:
     """The kernel as phases, in order."""
     out: list[Phase] = []
     for body in _independent(kernel.body):
         phase = _phase(body)
-        out += _privatised(kernel, phase, threads)
+        out += _privatised(kernel, phase, threads, tune)
     return out
 
 
@@ -100,7 +109,7 @@ def _phase(body: Body) -> Phase:
 
 
 # --- stores that combine ---------------------------------------------------------------------------------------------
-def _privatised(kernel: Kernel, phase: Phase, threads: int) -> list[Phase]:
+def _privatised(kernel: Kernel, phase: Phase, threads: int, tune: Tune) -> list[Phase]:
     """Give each part its own copy of what it combines into, or keep the phase in one part."""
     found: dict[str, Private] = {}
     buffers = {b.name: b for b in kernel.params}
@@ -112,7 +121,7 @@ def _privatised(kernel: Kernel, phase: Phase, threads: int) -> list[Phase]:
         return [phase]
     privates = tuple(found.values())
     small = all(_contiguous(p.buffer) and hint(p.buffer.numel) * threads <= PRIVATE_ELEMENTS for p in privates)
-    big = hint(phase.total) >= PARALLEL_COST and phase.kind != "once"
+    big = hint(phase.total) >= tune.parallel and phase.kind != "once"
     wide = any(p.buffer.dtype.name in HALVES for p in privates)
     if not small or not (big or wide):
         return [_in_one_part(phase)]
@@ -138,6 +147,3 @@ def _contiguous(b: Buffer) -> bool:
             return False
         want = product((want, n))
     return True
-
-
-__all__ = ["Check", "Init", "PARALLEL_COST", "Phase", "Private", "ceil_div", "phases"]
