@@ -165,6 +165,22 @@ def test_nodes_may_demand_or_forbid_recomputing():
     assert saved_names(gm, n, 0.0) == ["exp"]
 
 
+def test_a_checkpointed_region_keeps_what_it_starts_from():
+    """Eager's rules for ``relu``-like masks read a byte an element; the region's input is four."""
+
+    def region(call, ps, ts):
+        start = call(ops.matmul, ps[0], ps[1])
+        mask = call(ops.gt, call(ops.sin, start), 0.0)
+        return [call(ops.where, mask, start, 0.0)], [call(ops.where, mask, ts[0], 0.0)]
+
+    gm, n = joint_of(region, [F(64, 8), F(8, 64)], [F(64, 64)])
+    assert saved_names(gm, n) == ["gt"]
+    for m in gm.graph.nodes:
+        if m.target in (ops.sin, ops.gt):
+            m.meta["recompute"] = "must"
+    assert saved_names(gm, n) == ["matmul"]
+
+
 # --- both graphs together are the joint graph -------------------------------------------------------------------------
 def run_both(gm, n, args, tangents, budget):
     fw, bw, report = min_cut(gm, n, budget)
