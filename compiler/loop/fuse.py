@@ -17,7 +17,7 @@ from typing import Any
 from compiler.loop import deps
 from compiler.loop.emit import Names
 from compiler.loop.ir import Int
-from compiler.loop.lower import ExternCall, Program
+from compiler.loop.lower import ExternCall, Program, hint
 from compiler.loop.nest import Axis, Nest
 from compiler.sym.expr import Const, Expr, lift, quotient
 
@@ -26,7 +26,6 @@ TINY = 2048
 #: Rows longer than this (bytes) do not stay in cache between the loops of a row kernel.
 ROW_BYTES = 1 << 20
 NEIGHBOURS = 24
-SYMBOL_HINT = 64
 COMBINABLE = frozenset(("add", "mul", "max", "min"))
 
 
@@ -82,11 +81,6 @@ def _int(e: Expr) -> Int:
     return e.value if isinstance(e, Const) else e
 
 
-def hint(n: Int) -> int:
-    """A size as a number, for weighing only; unknown sizes count as 64."""
-    return n if isinstance(n, int) else int(n.evaluate({s.name: SYMBOL_HINT for s in n.free_symbols}))
-
-
 class Fuser:
     def __init__(self, program: Program, config: Any) -> None:
         self.program = program
@@ -126,14 +120,15 @@ class Fuser:
         """Would joining tasks ``a`` and ``b`` put some third task both after and before the joint?"""
         return bool(self.after[a] & self.before[b] or self.after[b] & self.before[a])
 
-    def run(self) -> list[Task]:
+    def run(self) -> None:
+        """Join groups until no pair gains."""
         while True:
             joined = False
             for _, a, b in self.candidates():
                 if a in self.tasks and b in self.tasks:
                     joined = self.join(a, b) or joined
             if not joined:
-                return list(self.tasks.values())
+                return
 
     def candidates(self) -> list[tuple[tuple[int, int], int, int]]:
         """Pairs of groups with a buffer in common, the most bytes first, then the nearest."""
@@ -348,10 +343,3 @@ def _reads(t: Nest | ExternCall) -> Iterable[str]:
 
 def _writes(t: Nest | ExternCall) -> Iterable[str]:
     return [a.buffer for a in t.writes] if isinstance(t, Nest) else t.writes
-
-
-def fuse(program: Program, config: Any) -> list[Task]:
-    """Groups and extern calls, unordered."""
-    fuser = Fuser(program, config)
-    return fuser.run() if config.fusion else list(fuser.tasks.values())
-

@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from compiler.loop import memory, order, tidy
-from compiler.loop.fuse import Group, Task, fuse
+from compiler.loop.fuse import Fuser, Group, Task
 from compiler.loop.ir import ArrayView, Kernel, Plan, Run
 from compiler.loop.kernel import build
 from compiler.loop.lower import Program, lower
 from compiler.loop.memory import Launch
+from compiler.loop.remat import recompute
 from compiler.loop.rules import RULES
 from compiler.loop.verify import verify
 
@@ -26,13 +27,22 @@ __all__ = ["RULES", "compile_graph"]
 def compile_graph(gm: Any, config: Any) -> Plan:
     """Lower, fuse, order, write kernels, plan memory.  ``gm.meta["donated"]`` names inputs that may be overwritten."""
     program = lower(gm, config)
-    tasks = order.ordered(fuse(program, config))
+    tasks = order.ordered(grouped(program, config))
     launches = write_kernels(tasks, program)
     donated = frozenset(gm.meta.get("donated", ()))
     plan = deduplicated(memory.plan(program, launches, donated, config))
     if config.verify:
         verify(plan)
     return plan
+
+
+def grouped(program: Program, config: Any) -> list[Task]:
+    """Nests joined into groups, one kernel each."""
+    fuser = Fuser(program, config)
+    if config.fusion:
+        fuser.run()
+        recompute(fuser, frozenset(v.buffer for v in program.outputs if isinstance(v, ArrayView)))
+    return list(fuser.tasks.values())
 
 
 def write_kernels(tasks: list[Task], program: Program) -> list[Launch]:

@@ -14,9 +14,9 @@ from typing import Any
 
 from compiler.loop import deps, ir
 from compiler.loop.emit import Names
-from compiler.loop.fuse import Group, combinable, hint, outer_reduction
+from compiler.loop.fuse import Group, combinable, outer_reduction
 from compiler.loop.ir import Int
-from compiler.loop.lower import HEAVY, Program, fill_of
+from compiler.loop.lower import HEAVY, Program, fill_of, hint
 from compiler.loop.nest import Axis, Nest
 from compiler.sym.expr import Expr, Symbol, as_int, lift
 from compiler.sym.ranges import Interval, extent

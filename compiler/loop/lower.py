@@ -33,6 +33,9 @@ HEAVY = frozenset(
     "div floordiv mod fmod pow exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh "
     "acosh atanh erf philox".split()
 )
+SYMBOL_HINT = 64
+#: A reader of less than one element in so many is no reason to store a value.
+FEW = 4
 Rule = Callable[["Lowering", Node, tuple[Any, ...], dict[str, Any]], Any]
 #: name of a row -> how it becomes loops, for rows whose kind alone does not tell
 RULES: dict[str, Rule] = {}
@@ -174,7 +177,15 @@ class Lowering:
         if any(r.op == "output" for r in readers):
             return True
         cheap = c.ops <= CHEAP.ops and c.heavy <= CHEAP.heavy and c.loads <= CHEAP.loads
-        return len(readers) > 1 and not cheap
+        return sum(self.reads_much(r, value) for r in readers) > 1 and not cheap
+
+    def reads_much(self, reader: Node, value: Value) -> bool:
+        """Does it need most elements?  One that picks a few (gather) computes those again."""
+        val = reader.meta.get("val")
+        target = reader.target
+        if not isinstance(target, Op) or target.kind != "index" or not hasattr(val, "shape"):
+            return True
+        return hint(numel(ints(val.shape))) * FEW > hint(numel(value.shape))
 
     def memory(self, value: Value) -> ArrayView:
         """Where the value lies, after storing it (or, for a view that strides can show, its base) if need be."""
@@ -480,6 +491,18 @@ def consumers(node: Node) -> set[Node]:
         else:
             out.add(user)
     return out
+
+
+def numel(shape: tuple[Int, ...]) -> Int:
+    n: Int = 1
+    for s in shape:
+        n = as_int(lift(n) * s)
+    return n
+
+
+def hint(n: Int) -> int:
+    """A size as a number, for weighing only; unknown sizes count as 64."""
+    return n if isinstance(n, int) else int(n.evaluate({s.name: SYMBOL_HINT for s in n.free_symbols}))
 
 
 def ints(xs: Iterable[Any]) -> tuple[Int, ...]:

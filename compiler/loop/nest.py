@@ -161,9 +161,8 @@ def split_for_division(nest: Nest, fresh: Callable[[str], str]) -> Nest:
 
 def _divided_axis(nest: Nest) -> tuple[Axis, Int] | None:
     by_symbol = {a.symbol: a for a in nest.axes}
-    exprs = [a.index for a in nest.accesses] + [lift(s.expr) for s in nest.body if isinstance(s, ir.Index)]
-    for e in exprs:
-        for part in walk(e):
+    for access in nest.accesses:
+        for part in walk(access.index):
             if isinstance(part, FloorDiv | Mod) and isinstance(part.num, Symbol) and part.num in by_symbol:
                 axis = by_symbol[part.num]
                 if part.den.free_symbols & by_symbol.keys() or part.den == axis.extent:

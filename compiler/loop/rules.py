@@ -239,6 +239,8 @@ def scatter_add(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[s
     """A copy of ``x``, then combining stores of ``src`` wherever ``index`` says."""
     x, index_of, src = args
     dim = params["dim"]
+    if one_each(x, index_of, dim):
+        return put_one_each(low, node, args, dim, lambda s, old, new: s.add(old, new))
     if not addable(x) or not x.shape:
         return extern(low, node, args, params)  # type: ignore[no-any-return]
     out = fresh_copy(low, node, x)
@@ -248,6 +250,37 @@ def scatter_add(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[s
     store_at(s, out, (*index[:dim], place_of(s, at), *index[dim + 1 :]), src.at(s, index))
     scatter_nest(low, node, axes, s, args, out)
     return out
+
+
+@rule("scatter")
+def scatter(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """Of several writes to one place the last must win, and loops have no last iteration: a library call."""
+    if one_each(args[0], args[1], params["dim"]):
+        return put_one_each(low, node, args, params["dim"], lambda s, old, new: new)
+    return extern(low, node, args, params)
+
+
+def one_each(x: Value, index_of: Value, dim: int) -> bool:
+    """Does a scatter write exactly one element of every line along ``dim``?"""
+    return bool(x.shape) and all(
+        (isinstance(n, int) and n == 1) if d == dim else lift(n) is lift(m)
+        for d, (n, m) in enumerate(zip(index_of.shape, x.shape, strict=True))
+    )
+
+
+def put_one_each(
+    low: Lowering, node: Node, args: tuple[Any, ...], dim: int, put: Callable[[Emitter, V, V], V]
+) -> Value:
+    """A scatter turned round: every element asks whether it is the one that is written."""
+    x, index_of, src = args
+
+    def compute(s: Emitter, index: Index) -> V:
+        line = (*index[:dim], 0, *index[dim + 1 :])
+        at = checked(s, index_of.at(s, line), x.shape[dim], out_of_bounds(dim, x.shape[dim]), wrap=False)
+        old = x.at(s, index)
+        return s.where(s.eq(at, s.index(index[dim])), put(s, old, src.at(s, line)), old)
+
+    return low.value(node, compute, x.cost + src.cost + Cost(5), args)
 
 
 @rule("index_select")
