@@ -62,7 +62,7 @@ strided = "strided"
 from tinytorch import autograd, nn  # noqa: E402 - they use the names above
 
 #: rooms that are imported when first asked for
-_ROOMS = frozenset({"optim", "utils", "amp", "testing", "cuda", "distributions", "random", "linalg", "serialization"})
+_ROOMS = frozenset({"compiler", "optim", "utils", "amp", "testing", "cuda", "distributions", "random", "linalg", "serialization"})
 _FROM_ROOMS = {"save": "serialization", "load": "serialization", "autocast": "amp"}
 
 
@@ -77,8 +77,6 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"tinytorch.{name}")
     if name in _FROM_ROOMS:
         return getattr(importlib.import_module(f"tinytorch.{_FROM_ROOMS[name]}"), name)
-    if name == "compiler":
-        return importlib.import_module("compiler.namespace")
     if name.startswith("__"):
         raise AttributeError(name)
     raise AttributeError(

@@ -149,7 +149,7 @@ def separate_gradients(tracer: Tracer, outputs: Sequence[Node], gradients: list[
         if node is None or node.name.startswith("tangents_") or node in gradients[:i]:
             continue
         at = root(node)
-        if at.op in ("placeholder", "get_attr") or at in taken or node in outputs:
+        if at.op in ("placeholder", "get_attr") or at in taken or node in outputs or not _is_dense(node.meta["val"]._data):
             gradients[i] = node = tracer.emit(TABLE["clone"], node)
             at = node
         taken.add(at)
@@ -158,11 +158,17 @@ def separate_gradients(tracer: Tracer, outputs: Sequence[Node], gradients: list[
 def fresh_like(t: Tensor) -> Any:
     """A fake array of its own memory, laid out as ``t`` if that is dense, else contiguous."""
     data = t._data
-    item = data.dtype.itemsize
+    return FakeArray(data.shape, data.dtype, data.strides if _is_dense(data) else None)
+
+
+def _is_dense(data: Any) -> bool:
+    """Whether the elements lie side by side, in whatever order."""
     order = sorted(range(len(data.shape)), key=lambda d: -scatter._number(data.strides[d]))
-    dense: Any = item
+    step: Any = data.dtype.itemsize
     for d in reversed(order):
-        if data.strides[d] != dense and data.shape[d] != 1:
-            return FakeArray(data.shape, data.dtype)
-        dense = dense * data.shape[d]
-    return FakeArray(data.shape, data.dtype, data.strides)
+        if isinstance(data.shape[d], int) and data.shape[d] == 1:
+            continue
+        if data.strides[d] != step:
+            return False
+        step = step * data.shape[d]
+    return True
