@@ -143,7 +143,8 @@ class Writer:
         self.names[f"{name}_strides"] = tuple(n * item for n in s.stride)
         self.arrays[s.name] = s
         if s.fill is not None and s.items:
-            add(f"        {self._array(s.name)}.fill({s.fill!r})")
+            self.names[f"{name}_fill"] = s.fill
+            add(f"        {self._array(s.name)}.fill({name}_fill)")
 
     def _array(self, name: str) -> str:
         """An expression for the CuPy array of a buffer."""
@@ -189,7 +190,8 @@ class Writer:
 
     def _output(self, o: Any) -> str:
         if not isinstance(o, View):
-            return repr(o)
+            self.names[f"number{len(self.names)}"] = o
+            return f"number{len(self.names) - 1}"
         made = self.arrays.get(o.buffer)
         if made is not None and made.shape == o.shape and made.stride == o.stride and not o.offset:
             return self._array(o.buffer)

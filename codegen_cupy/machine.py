@@ -179,12 +179,13 @@ class EmulatedMachine:
 
 
 def memory_of(array: np.ndarray[Any, Any]) -> EmulatedMemory:
-    """The memory from a NumPy array's first element to the highest one it reaches."""
-    _, high = np.lib.array_utils.byte_bounds(array)
-    size = max(high - array.ctypes.data, 0)
-    block = (ctypes.c_char * size).from_address(array.ctypes.data)
+    """The memory a NumPy array spans, pointing at its first element (not the lowest, where strides are negative)."""
+    low, high = np.lib.array_utils.byte_bounds(array)
+    if not array.size:
+        return EmulatedMemory(np.empty(0, np.uint8))
+    block = (ctypes.c_char * (high - low)).from_address(low)
     block._keeps_alive = array  # type: ignore[attr-defined]
-    return EmulatedMemory(np.frombuffer(block, np.uint8) if size else np.empty(0, np.uint8))
+    return EmulatedMemory(np.frombuffer(block, np.uint8), array.ctypes.data - low)
 
 
 def look(array: np.ndarray[Any, Any], v: View) -> np.ndarray[Any, Any]:
@@ -196,7 +197,7 @@ def look(array: np.ndarray[Any, Any], v: View) -> np.ndarray[Any, Any]:
     if 0 in v.shape:
         return np.empty(v.shape, array.dtype)
     memory = memory_of(array)
-    return np.ndarray(v.shape, array.dtype, memory.block, v.offset * item, strides)
+    return np.ndarray(v.shape, array.dtype, memory.block, memory.offset + v.offset * item, strides)
 
 
 @cache

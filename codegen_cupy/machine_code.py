@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import atexit
 import base64
-import hashlib
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from codegen_cupy import nvrtc
+from compiler import cache
 
 _memory: dict[str, bytes] = {}
 _lock = threading.Lock()
@@ -37,58 +35,22 @@ def cubins(texts: Sequence[tuple[str, str]], arch: str, *, fmad: bool = True) ->
     keys = [_key(text, arch, fmad) for text, _ in texts]
     missing: dict[str, tuple[str, str]] = {}
     for key, item in zip(keys, texts, strict=True):
-        if key not in _memory and not _from_disk(key):
-            missing[key] = item
+        if key not in _memory:
+            kept = cache.get("cubin", key)
+            if kept is None:
+                missing[key] = item
+            else:
+                _memory[key] = kept
     asks = [dict(text=t, arch=arch, fmad=fmad, name=f"{n}.cu") for t, n in missing.values()]
     made = [nvrtc.compile_text(**a) for a in asks] if len(asks) < 3 else _in_workers(asks)
     for key, code in zip(missing, made, strict=True):
         _memory[key] = code
-        _to_disk(key, code)
+        cache.put("cubin", key, code)
     return [_memory[k] for k in keys]
 
 
 def _key(text: str, arch: str, fmad: bool) -> str:
-    parts = [text, arch, str(fmad), str(nvrtc.version()), *nvrtc.OPTIONS]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-# --- disk -----------------------------------------------------------------------------------------------------------
-@cache
-def _directory() -> Path | None:
-    """A private directory of cubins, or None where there can be none."""
-    root = os.environ.get("TT_CACHE_DIR") or os.path.join(os.path.expanduser("~"), ".cache", "tinytorch")
-    path = Path(root) / "cubins"
-    try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        mine = path.stat().st_uid == os.getuid()
-    except OSError:
-        return None
-    return path if mine else None
-
-
-def _from_disk(key: str) -> bool:
-    """Load into memory; a file whose checksum does not fit counts as missing."""
-    place = _directory()
-    try:
-        raw = (place / f"{key}.cubin").read_bytes() if place else b""
-    except OSError:
-        return False
-    if len(raw) < 32 or hashlib.sha256(raw[32:]).digest() != raw[:32]:
-        return False
-    _memory[key] = raw[32:]
-    return True
-
-
-def _to_disk(key: str, code: bytes) -> None:
-    place = _directory()
-    if place is None:
-        return
-    try:
-        with tempfile.NamedTemporaryFile(dir=place, delete=False) as f:
-            f.write(hashlib.sha256(code).digest() + code)
-        os.replace(f.name, place / f"{key}.cubin")
-    except OSError:
-        pass  # a full disk costs time, not correctness
+    return cache.key_of("cubin", text, arch, fmad, nvrtc.version(), nvrtc.OPTIONS)
 
 
 # --- worker processes -----------------------------------------------------------------------------------------------

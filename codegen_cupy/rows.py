@@ -291,7 +291,7 @@ class RowKernel:
     def _gather_stores(self) -> None:
         """Sums into places that do not depend on the point (weight gradients of a norm) wait in registers until the
         team has done all its points."""
-        e, s = self.e, self.schedule
+        s = self.schedule
         if not (s.blocks and s.chunks):
             return
         points = {a.symbol for a in self.nest.axes}

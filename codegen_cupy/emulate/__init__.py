@@ -12,6 +12,7 @@ Blocks run one after another, the threads of a block as fibers that switch at ba
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import os
@@ -26,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from compiler import cache as disk_cache
 
 HERE = Path(__file__).parent
 #: A kernel that names none of these needs no fibers: its threads run one after another.
@@ -175,10 +178,14 @@ def _machine_key() -> str:
 
 @cache
 def cache_directory() -> Path:
-    """A private directory for compiled kernels (``TT_CACHE_DIR``, else under ``~/.cache``)."""
-    root = os.environ.get("TT_CACHE_DIR") or os.path.join(os.path.expanduser("~"), ".cache", "tinytorch")
-    path = Path(root) / "emulated"
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    """Where compiled kernels are kept: in the cache's private folder, or for this process only if there is none."""
+    kept = disk_cache.folder()
+    if kept is None:
+        temporary = tempfile.mkdtemp(prefix="tt-emulated-")
+        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+        return Path(temporary)
+    path = kept / "emulated"
+    path.mkdir(exist_ok=True, mode=0o700)
     return path
 
 
