@@ -37,10 +37,23 @@ def transpose(x: Any) -> Any:
     return TABLE["permute"](x, dims=(*range(n - 2), n - 1, n - 2))
 
 
+def _lies_transposed(t: Any) -> bool:
+    """Are the columns of ``t`` what is contiguous?"""
+    rows, cols = t.stride()[-2:]
+    return bool(rows == 1 and cols != 1 and cols == t.shape[-2])
+
+
+def _conj(t: Any) -> Any:
+    return TABLE["conj"](t) if t.dtype.is_complex else t
+
+
 def _matmul_vjp(out: Any, x: Any, y: Any) -> Any:
+    """Each cotangent lies in memory as its operand does, so that a weight used transposed gets a gradient that lies
+    like the weight (and an optimizer walks both in one flat loop)."""
+    turn_x, turn_y = _lies_transposed(x), _lies_transposed(y)
     return (
-        lambda g: matmul(g, transpose(TABLE["conj"](y) if y.dtype.is_complex else y)),
-        lambda g: matmul(transpose(TABLE["conj"](x) if x.dtype.is_complex else x), g),
+        lambda g: transpose(matmul(_conj(y), transpose(g))) if turn_x else matmul(g, transpose(_conj(y))),
+        lambda g: transpose(matmul(transpose(g), _conj(x))) if turn_y else matmul(transpose(_conj(x)), g),
     )
 
 
