@@ -96,7 +96,7 @@ class Optimizer:
         with tape.grad_mode(False):
             for group in self.param_groups:
                 for p in group["params"]:
-                    if p not in self.state and (p.grad is not None or (waiting and p.requires_grad)):
+                    if not self.state.get(p) and (p.grad is not None or (waiting and p.requires_grad)):
                         fresh = self._new_state(p, group)
                         if fresh:
                             self.state[p] = fresh
