@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 import warnings
@@ -40,7 +41,8 @@ def differences(ours: Result, theirs: Result, dtype: str, loose: float, zeros: b
             return [f"error: {ours.error} for {theirs.error}"]
         if ours.error[0] != theirs.error[0]:
             return [f"error type: {ours.error} for {theirs.error}"]
-        return []
+        alike = difflib.SequenceMatcher(None, ours.error[1][:200], theirs.error[1][:200]).ratio()
+        return [] if alike > 0.4 else [f"error text: {ours.error} for {theirs.error}"]
     if _strideless(ours.notes) != _strideless(theirs.notes):
         return [f"{a} for {b}" for a, b in zip(ours.notes, theirs.notes, strict=False) if a != b] or ["number of results"]
     rtol, atol = TOLERANCE.get(dtype, (1e-6, 1e-6))

@@ -86,6 +86,8 @@ def constant(t: Tensor) -> Tensor:
 def write(dst: Tensor, src: Tensor) -> None:
     """``dst[...] = src`` for equal shapes: memory, version counter and history.  All in-place operators end here."""
     tape.check_write(dst)
+    if current.grad:
+        tape.keep_old_value(dst, src)
     if 0 in dst._data.strides:
         _refuse_overlap(dst)
     interpreter = current.interpreter

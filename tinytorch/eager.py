@@ -56,7 +56,7 @@ def quick(ufunc: Any, args: tuple[Any, ...]) -> Tensor | None:
         token = quiet()
         try:
             out = ufunc(a, b)
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError, TypeError):
             return None
         finally:
             unquiet(token)
@@ -82,9 +82,16 @@ def run(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         unquiet(token)
     if op.kind == "view":
         return Tensor._view(args[0], data, op, params)
-    if isinstance(inferred, Meta) or not isinstance(data, tuple):
-        return wrap(data, device)
-    return tuple(wrap(d, device) for d in data)
+    if isinstance(data, tuple):
+        metas = inferred if inferred is not None else [None] * len(data)
+        return tuple(_fresh(d, m, device) for d, m in zip(data, metas, strict=True))
+    return _fresh(data, inferred, device)
+
+
+def _fresh(data: Any, meta: Any, device: Device) -> Tensor:
+    if meta is not None and not (meta.strides is None and data.flags.c_contiguous):
+        data = _laid_out(array_module(device), data, meta)
+    return wrap(data, device)
 
 
 def _module(op: Op, args: tuple[Any, ...], device: Device) -> Any:

@@ -101,23 +101,13 @@ def _reflected(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, 
     return _operator(name, lambda self, other: compute(other, self))
 
 
-def _checked_sub(x: Any, y: Any) -> Tensor:
-    for t in (x, y):
-        if isinstance(t, bool) or isinstance(t, Tensor) and t.dtype is dtypes.bool_:
-            raise RuntimeError(
-                "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a "
-                "mask, use the `~` or `logical_not()` operator instead."
-            )
-    return ops.sub(x, y)
-
-
 def _pow(x: Any, y: Any) -> Tensor:
     return pointwise.pow(x, y)
 
 
 #: operator -> function of two operands; each also gets its reflected form
 BINARY_OPERATORS: dict[str, Any] = {
-    "add": TABLE["add"], "sub": _checked_sub, "mul": TABLE["mul"], "truediv": TABLE["div"],
+    "add": TABLE["add"], "sub": TABLE["sub"], "mul": TABLE["mul"], "truediv": TABLE["div"],
     "floordiv": TABLE["floordiv"], "mod": TABLE["mod"], "pow": _pow, "and": TABLE["bit_and"], "or": TABLE["bit_or"],
     "xor": TABLE["bit_xor"], "lshift": TABLE["shl"], "rshift": TABLE["shr"],
 }  # fmt: skip
@@ -145,7 +135,7 @@ def _attach_operators() -> None:
         "__neg__": lambda self: ops.neg(self),
         "__pos__": lambda self: pointwise.positive(self),
         "__abs__": lambda self: ops.abs(self),
-        "__invert__": lambda self: ops.bit_not(self),
+        "__invert__": _invert,
         "__hash__": lambda self: id(self),
         "__len__": _len,
         "__iter__": _iter,
@@ -166,6 +156,12 @@ def _attach_operators() -> None:
     }
     for name, member in members.items():
         setattr(Tensor, name, member)
+
+
+def _invert(self: Tensor) -> Tensor:
+    if dtypes.category(self.dtype) > 1:
+        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+    return ops.bit_not(self)
 
 
 def _len(self: Tensor) -> Any:

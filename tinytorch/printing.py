@@ -94,7 +94,8 @@ def _formatter(values: Any) -> Any:
 
         return pair
     text = _text_of(values)
-    width = max((len(text(v)) for v in values), default=1)
+    shaping = values[np.isfinite(values) & (values != 0)] if values.dtype.kind == "f" else values
+    width = max((len(text(v)) for v in shaping), default=1)
     return lambda v: text(v).rjust(width)
 
 

@@ -172,6 +172,28 @@ def mark_inference(out: Any) -> None:
         t._inference = True
 
 
+def keep_old_value(dst: Tensor, src: Tensor) -> None:
+    """Before ``dst[...] = src``: if the rule that made ``src`` saved ``dst`` (``x.mul_(y)``), let it hold a copy."""
+    node = src._node
+    if node is None or node.fns is None or not any(t is dst for t, _ in node.saved):
+        return
+    with grad_mode(False):
+        copy = TABLE["clone"](dst)
+    copy._requires_grad, copy._node, copy._number = dst._requires_grad, dst._node, dst._number
+    for fn in node.fns:
+        _replace_in_cells(fn, dst, copy)
+    node.saved = [(copy, copy._version) if t is dst else (t, v) for t, v in node.saved]
+
+
+def _replace_in_cells(fn: Any, old: Tensor, new: Tensor) -> None:
+    for cell in getattr(fn, "__closure__", None) or ():
+        content = cell.cell_contents
+        if content is old:
+            cell.cell_contents = new
+        elif isinstance(content, FunctionType) and content is not fn:
+            _replace_in_cells(content, old, new)
+
+
 def check_write(dst: Tensor) -> None:
     """RuntimeError for an in-place change that autograd could not follow."""
     if mode.grad and dst.requires_grad and dst._is_leaf_or_view_of_leaf():
@@ -185,7 +207,9 @@ def rebase(dst: Tensor, src: Tensor) -> None:
         return
     base = dst._base
     if base is None:
-        if src.requires_grad:
+        if src.requires_grad and src._node is None:  # a leaf: the copy is another tensor, made by copying
+            attach(TABLE["clone"], [lambda g: g], (src,), (dst,), ())
+        elif src.requires_grad:
             dst._set_history(*src._made_by())
         else:
             dst._forget_history()
@@ -249,7 +273,7 @@ def backward(
         if not accumulate:
             return [run.captured.get(_key(t._edge())) for t in inputs or ()]
         targets = inputs if inputs is not None else list(run.leaves.values())
-        given: set[int] = set()
+        given = {id(g) for g in cotangents}  # what callers hold is not taken over
         for t in targets:
             g = run.captured.get(_key(t._edge())) if inputs is not None else run.leaf_grads.get(id(t))
             if g is not None:
@@ -348,7 +372,8 @@ class _Run:
         if node.fns is None:
             raise RuntimeError(
                 "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-                "already been freed). Specify retain_graph=True if you need to backward through the graph a second time."
+                "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
+                "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time."
             )
         for t, version in node.saved:
             if t._version != version:

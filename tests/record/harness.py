@@ -107,7 +107,8 @@ def tensors(torch: Any, case: Case, dtype: str, requires_grad: bool) -> dict[str
     made = {}
     for key, t in case.inputs.items():
         kind = t.dtype or ("bool" if t.kind == "bool" else "int64" if t.kind.startswith("index") else dtype)
-        x = torch.tensor(values(f"{case.name}.{key}", t, kind).tolist(), dtype=getattr(torch, kind)).reshape(t.shape)
+        x = torch.tensor(values(f"{case.name}.{key}", t, kind).tolist(), dtype=getattr(torch, kind))
+        x = x.reshape(t.shape).clone()
         if requires_grad and t.dtype is None and kind in (*FLOATS, *COMPLEX):
             x.requires_grad_(True)
         made[key] = x

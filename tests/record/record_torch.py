@@ -16,7 +16,7 @@ import torch
 from harness import run
 from store import save
 
-THEMES = ("pointwise", "reduction", "shape", "indexing", "linalg", "creation", "inplace", "errors", "functional")
+THEMES = ("pointwise", "reduction", "shape", "indexing", "linalg", "creation", "inplace", "errors")
 
 
 def main(themes: list[str]) -> None:

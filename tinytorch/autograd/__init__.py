@@ -44,19 +44,18 @@ def grad(
     given = [None] * len(roots) if grad_outputs is None else _list(grad_outputs)
     if is_grads_batched:
         raise NotImplementedError("autograd.grad: is_grads_batched")
-    for i, t in enumerate(wanted):
-        if not t.requires_grad:
-            raise RuntimeError("One of the differentiated Tensors does not require grad")
-        del i
+    if not all(t.requires_grad for t in wanted):
+        raise RuntimeError("One of the differentiated Tensors does not require grad")
     keep = create_graph if retain_graph is None else retain_graph
     found = tape.backward(
         roots, given, retain_graph=keep, create_graph=create_graph, inputs=wanted, accumulate=False
     )
     if materialize_grads:
         return tuple(t.new_zeros(t.shape) if g is None else g for t, g in zip(wanted, found, strict=True))
-    if not allow_unused and any(g is None for g in found):
+    if not allow_unused and None in [g if g is None else 0 for g in found]:
+        at = [g is None for g in found].index(True)
         raise RuntimeError(
-            "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if "
-            "this is the desired behavior."
+            f"The differentiated Tensor at index {at} appears to not have been used in the graph. Set "
+            "allow_unused=True if this is the desired behavior."
         )
     return tuple(found)

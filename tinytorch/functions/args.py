@@ -43,7 +43,7 @@ def size_int(x: Any) -> Any:
         return x
     if isinstance(x, Tensor) and x.dtype.kind in "iu" and x.numel() == 1:
         return x.item()
-    raise TypeError(f"expected an integer size, got {type_name(x)}")
+    raise TypeError(f"argument 'size' (position 1) must be tuple of ints, not {type_name(x)}")
 
 
 def sizes(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -171,7 +171,7 @@ def _size(size: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         raise TypeError(f"got an unexpected keyword argument '{unknown.pop()}'")
     for s in given:
         if type(s) is int and s < 0:
-            raise RuntimeError(f"Trying to create tensor with negative dimension {s}: {list(given)}")
+            raise RuntimeError(f"Dimension size must be non-negative, got {list(given)}")
     return given
 
 

@@ -95,8 +95,8 @@ def _join(x: Tensor, a: list[str], y: Tensor, b: list[str], later: set[str]) -> 
         for c, n in zip(letters, t.shape, strict=True):
             if c in size and size[c] != n and not _one(n) and not _one(size[c]):
                 raise RuntimeError(
-                    f"einsum(): operands do not broadcast with remapped shapes [original->remapped]: {list(x.shape)} "
-                    f"and {list(y.shape)}"
+                    f"einsum(): subscript {c} has size {n} for an operand which does not broadcast with previously seen "
+                    f"size {size[c]}"
                 )
             size[c] = n if c not in size or _one(size[c]) else size[c]
     x = _arranged(x, a, [*batch, *rows, *inner], size)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinytorch import dtypes, ops
+from tinytorch import dispatch, dtypes, ops
 from tinytorch.functions import creation
 from tinytorch.functions.args import is_int, is_number, need_tensor, wrap_dim
 from tinytorch.functions.pointwise import check_number, into
@@ -110,9 +110,12 @@ def locate(x: Tensor, index: Any) -> Place:
     found: list[Tensor | None] = []  # one per dimension of the view so far
     original = x
     dim = 0
+    position = 0  # in the tensor as it was, for messages
     for item in items:
+        if isinstance(item, Tensor) and not item.ndim and item.dtype.kind in "iu" and _known(item):
+            item = item.item()  # PyTorch makes it an int too: the result is a view
         if type(item) is int or is_int(item):
-            x = _int(x, dim, item, len(found))
+            x = _int(x, dim, item, position)
         elif isinstance(item, slice):
             x = _slice(x, dim, item)
             found.append(None)
@@ -125,6 +128,7 @@ def locate(x: Tensor, index: Any) -> Place:
             skip = original.ndim - used
             found += [None] * skip
             dim += skip
+            position += skip
         elif isinstance(item, bool):
             x = ops.unsqueeze(x, dim=dim)
             found.append(_constant(x, [0] if item else []))
@@ -133,16 +137,22 @@ def locate(x: Tensor, index: Any) -> Place:
             x, parts = _tensors(x, dim, item)
             found += parts
             dim += len(parts)
+        position += _uses(item)
     return _adjacent(x, found)
 
 
 def _items(index: Any) -> list[Any]:
-    if not isinstance(index, tuple):
-        if isinstance(index, list) and any(isinstance(i, slice | type(None) | type(Ellipsis) | list | Tensor) for i in index):
-            if any(isinstance(i, slice | type(None) | type(Ellipsis)) for i in index):
-                raise TypeError("only integer tensors of a single element can be converted to an index")
-        index = (index,)
-    return list(index)
+    if isinstance(index, list) and len(index) < 32 and any(_like_tuple(i) for i in index):
+        return index  # PyTorch's rule: a list that holds sequences, tensors, slices or None is meant as a tuple
+    return list(index) if isinstance(index, tuple) else [index]
+
+
+def _known(item: Tensor) -> bool:
+    return item.dtype is not dtypes.uint8 and dispatch.current.interpreter is None and not hasattr(item._data, "is_fake")
+
+
+def _like_tuple(item: Any) -> bool:
+    return item is None or item is Ellipsis or isinstance(item, slice | list | tuple | Tensor)
 
 
 def _uses(item: Any) -> int:
@@ -216,8 +226,10 @@ def _tensors(x: Tensor, dim: int, item: Any) -> tuple[Tensor, list[Tensor | None
             item = ops.cast(item, dtype=dtypes.int64)
     elif isinstance(item, np.ndarray):
         item = creation.from_numpy(np.ascontiguousarray(item)).to(x.device)
+    if isinstance(item, str):
+        raise TypeError("new(): invalid data type 'str'")
     if not isinstance(item, Tensor):
-        raise TypeError(
+        raise IndexError(
             "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices "
             f"(got {type(item).__name__})"
         )
@@ -258,7 +270,12 @@ def _adjacent(x: Tensor, found: list[Tensor | None]) -> Place:
 def gather(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """out[i][j] = input[index[i][j]][j] for dim 0.  Mirrors ``torch.gather``."""
     need_tensor("gather", input)
-    return into(out, ops.gather(input, index, dim=wrap_dim(dim, input.ndim)))
+    return into(out, ops.gather(input, as_index(index), dim=wrap_dim(dim, input.ndim)))
+
+
+def as_index(index: Tensor) -> Tensor:
+    """int32 indices are taken as int64; other types are the row's error."""
+    return ops.cast(index, dtype=dtypes.int64) if index.dtype is dtypes.int32 else index
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
@@ -275,7 +292,7 @@ def _source(x: Tensor, index: Tensor, src: Any) -> Tensor:
 
 def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, reduce: str | None = None, value: Any = None) -> Tensor:
     """``input`` with ``src`` (a tensor or number) written at ``index`` along ``dim``.  Mirrors ``torch.scatter``."""
-    d = wrap_dim(dim, input.ndim)
+    d, index = wrap_dim(dim, input.ndim), as_index(index)
     source = _source(input, index, value if src is None else src)
     if reduce is None:
         return ops.scatter(input, index, source, dim=d)
@@ -288,14 +305,14 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, reduce: 
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """``input`` with ``src`` added at ``index``.  Mirrors ``torch.scatter_add``."""
-    return ops.scatter_add(input, index, src, dim=wrap_dim(dim, input.ndim))
+    return ops.scatter_add(input, as_index(index), src, dim=wrap_dim(dim, input.ndim))
 
 
 def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """``input`` joined with ``src`` at ``index`` by sum, prod, mean, amax or amin.  Mirrors ``torch.scatter_reduce``."""
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
-    d = wrap_dim(dim, input.ndim)
+    d, index = wrap_dim(dim, input.ndim), as_index(index)
     if reduce in ("sum", "mean"):
         start = input if include_self else ops.scatter(input, index, _source(input, index, 0), dim=d)
         total = ops.scatter_add(start, index, src, dim=d)

@@ -125,10 +125,16 @@ def operand(name: str, x: Any, arg: str, position: int) -> Any:
     raise TypeError(f"{name}(): argument '{arg}' (position {position}) must be Tensor, not {type_name(x)}")
 
 
-def _binary(name: str, op: Op, *, number_first: bool = False) -> Callable[..., Tensor]:
-    def fn(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
-        if not isinstance(input, Tensor) and not (number_first and isinstance(other, Tensor)):
-            need_tensor(name, input)
+def first_operand(name: str, input: Any, other: Any) -> None:
+    """A tensor, or a number before a tensor; TypeError for anything else."""
+    if not isinstance(input, Tensor) and not (isinstance(other, Tensor) and is_number(input)):
+        need_tensor(name, input)
+
+
+def _binary(name: str, op: Op) -> Callable[..., Tensor]:
+    def fn(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+        if not isinstance(input, Tensor):
+            first_operand(name, input, other)
         result = op(input, other if isinstance(other, Tensor) else operand(name, other, "other", 2))
         return result if out is None else into(out, result)
 
@@ -142,15 +148,11 @@ BINARY: dict[str, str] = {
     "copysign": "copysign", "atan2": "atan2", "arctan2": "atan2", "eq": "eq", "ne": "ne", "not_equal": "ne",
     "lt": "lt", "less": "lt", "le": "le", "less_equal": "le", "gt": "gt", "greater": "gt", "ge": "ge",
     "greater_equal": "ge",
-}  # fmt: skip
-NUMBER_FIRST: dict[str, str] = {
     "remainder": "mod", "floor_divide": "floordiv", "bitwise_and": "bit_and", "bitwise_or": "bit_or",
     "bitwise_xor": "bit_xor", "bitwise_left_shift": "shl", "bitwise_right_shift": "shr",
 }  # fmt: skip
 for _name, _row in BINARY.items():
     globals()[_name] = _binary(_name, TABLE[_row])
-for _name, _row in NUMBER_FIRST.items():
-    globals()[_name] = _binary(_name, TABLE[_row], number_first=True)
 
 
 def _scaled(other: Any, alpha: Any) -> Any:
@@ -159,13 +161,13 @@ def _scaled(other: Any, alpha: Any) -> Any:
 
 def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input + alpha * other.  Mirrors ``torch.add``."""
-    need_tensor("add", input)
+    first_operand("add", input, other)
     return into(out, ops.add(input, _scaled(operand("add", other, "other", 2), alpha)))
 
 
 def sub(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input - alpha * other; RuntimeError for bools.  Mirrors ``torch.sub``."""
-    need_tensor("sub", input)
+    first_operand("sub", input, other)
     return into(out, ops.sub(input, _scaled(operand("sub", other, "other", 2), alpha)))
 
 
@@ -176,7 +178,7 @@ def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
 
 def div(input: Tensor, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
     """Division; ``rounding_mode`` None (true), "trunc" (towards 0) or "floor".  Mirrors ``torch.div``."""
-    need_tensor("div", input)
+    first_operand("div", input, other)
     other = operand("div", other, "other", 2)
     if rounding_mode is None:
         return into(out, ops.div(input, other))

@@ -70,7 +70,7 @@ def normal_draw(shape: Any, dtype: DType, device: Device, generator: Generator |
 def _floating(dtype: DType | None) -> DType:
     dtype = dtype or dtypes.get_default_dtype()
     if not dtype.is_floating_point:
-        raise RuntimeError(f'"normal_kernel_cpu" not implemented for \'{dtype.title}\'')
+        raise NotImplementedError(f'"normal_kernel_cpu" not implemented for \'{dtype.title}\'')
     return dtype
 
 

@@ -112,7 +112,7 @@ def var(
     """Variance with ``correction`` (default 1) taken off the count.  Mirrors ``torch.var``."""
     need_tensor("var", input)
     if input.dtype.kind not in "fc":
-        raise RuntimeError("var only support floating point and complex dtypes")
+        raise RuntimeError("std and var only support floating point and complex dtypes")
     dim, correction = _var_arguments(dim, unbiased, correction)
     return ops.var(input, dim=wrap_dims(dim, input.ndim), keepdim=keepdim, correction=correction)
 
@@ -122,8 +122,8 @@ def std(
 ) -> Tensor:
     """Square root of ``var``; its gradient is 0 where the deviation is."""
     if input.dtype.kind not in "fc":
-        raise RuntimeError("std only support floating point and complex dtypes")
-    return ops.sqrt(var(input, dim, unbiased, keepdim, correction=correction))
+        raise RuntimeError("std and var only support floating point and complex dtypes")
+    return ops.sqrt_or_zero(var(input, dim, unbiased, keepdim, correction=correction))
 
 
 def var_mean(input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None) -> Any:
@@ -286,8 +286,10 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> MinMax:
     """The k-th smallest (from 1) along ``dim``."""
     d = wrap_dim(dim, input.ndim)
+    if not 1 <= k <= (input.shape[d] if input.ndim else 1):
+        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}")
     index = ops.argsort(input, dim=d, descending=False)
-    return pick(input, index.narrow(d, k - 1, 1) if input.ndim else index, d, keepdim)
+    return pick(input, index.narrow(d, k - 1, 1).contiguous() if input.ndim else index, d, keepdim)
 
 
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
@@ -323,6 +325,7 @@ def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, 
     elif p == 2:
         found = ops.sqrt_or_zero(ops.sum(ops.square(x if x.dtype.is_floating_point else size), dim=dims, keepdim=keepdim))
     else:
+        size = ops.where(ops.eq(x, 0), 0.0, size)  # no gradient from elements that are 0, where |x| ** p is steep
         found = ops.pow(ops.sum(ops.pow(size, p), dim=dims, keepdim=keepdim), 1.0 / p)
     return cast(found, kind)
 

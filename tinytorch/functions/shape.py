@@ -11,7 +11,7 @@ from typing import Any
 
 from tinytorch import dtypes, ops
 from tinytorch.functions.args import is_int, need_tensor, sizes, wrap_dim
-from tinytorch.functions.pointwise import into
+from tinytorch.functions.pointwise import into, number_in
 from tinytorch.ops import views
 from tinytorch.tensor import Tensor
 
@@ -190,7 +190,11 @@ def broadcast_shapes(*shapes: Any) -> Any:
     from tinytorch.ops.opdef import broadcast_shapes as rule
     from tinytorch.tensor import Size
 
-    return Size(rule(*[(s,) if is_int(s) else tuple(s) for s in shapes]))
+    found = [(s,) if is_int(s) else tuple(s) for s in shapes]
+    try:
+        return Size(rule(*found))
+    except RuntimeError as e:
+        raise RuntimeError(f"Attempting to broadcast a dimension of mismatching length: shapes {found}: {e}") from None
 
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -327,7 +331,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
     """One after another along ``dim``; empty 1-d tensors are skipped.  Mirrors ``torch.cat``."""
     tensors = list(tensors)
     if not tensors:
-        raise RuntimeError("torch.cat(): expected a non-empty list of Tensors")
+        raise ValueError("torch.cat(): expected a non-empty list of Tensors")
     for i, x in enumerate(tensors):
         if not isinstance(x, Tensor):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(x).__name__}")
@@ -440,7 +444,7 @@ def _triangle(input: Tensor, keep: Any) -> Tensor:
         raise RuntimeError("tril: input tensor must have at least 2 dimensions")
     rows = ops.iota(size=input.shape[-2], device=input.device).unsqueeze(1)
     cols = ops.iota(size=input.shape[-1], device=input.device)
-    return ops.where(keep(cols, rows), input, 0)
+    return ops.where(keep(cols, rows), input, number_in(input.dtype, 0))
 
 
 def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
@@ -460,7 +464,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     if indexing == "xy" and len(tensors) > 1:
         first, second, *rest = tensors
         grids = meshgrid(second, first, *rest)
-        return tuple(transpose(g, 0, 1) for g in (grids[1], grids[0], *grids[2:]))
+        return (grids[1], grids[0], *grids[2:])
     n = len(tensors)
     shape = [x.numel() for x in tensors]
     return tuple(

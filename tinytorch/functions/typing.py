@@ -134,16 +134,22 @@ def to_bool(self: Tensor) -> bool:
     return bool(item(self))
 
 
+def _number(self: Tensor) -> Any:
+    if self.numel() != 1:
+        raise ValueError("only one element tensors can be converted to Python scalars")
+    return item(self)
+
+
 def to_int(self: Tensor) -> int:
-    return int(item(self))
+    return int(_number(self))
 
 
 def to_float(self: Tensor) -> float:
-    return float(item(self))
+    return float(_number(self))
 
 
 def to_complex(self: Tensor) -> complex:
-    return complex(item(self))
+    return complex(_number(self))
 
 
 def to_index(self: Tensor) -> int:
@@ -175,7 +181,9 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
         return fill_(self, src)
     if src.device is not self.device:
         src = ops.to_device(src, device=self.device)
-    if src._data.shape != self._data.shape:
+    if tape.mode.grad and (src.requires_grad or (self.requires_grad and not self.is_leaf)):
+        src = ops.overwrite(self, src)
+    elif src._data.shape != self._data.shape:
         src = ops.expand(src, shape=tuple(self.shape))
     return self._assign(src)
 
@@ -187,7 +195,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
         return copy_(self, value)
     one = ops.full(shape=(), value=value, dtype=self.dtype, device=self.device)
-    return self._assign(ops.expand(one, shape=tuple(self.shape)))
+    return copy_(self, one)
 
 
 def zero_(self: Tensor) -> Tensor:

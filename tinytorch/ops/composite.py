@@ -24,7 +24,7 @@ def _start(input: Any, dim: int, dtype: DType | None) -> tuple[Any, tuple[int, .
         input = TABLE["cast"](input, dtype=dtype)
     kind = input.dtype
     if kind.kind not in "f":
-        raise RuntimeError(f'"softmax_lastdim_kernel_impl" not implemented for \'{kind.title}\'')
+        raise NotImplementedError(f'"softmax_lastdim_kernel_impl" not implemented for \'{kind.title}\'')
     if kind.itemsize == 2:
         input = TABLE["cast"](input, dtype=dtypes.float32)
     return input, (dim % ndim,) if ndim else (), kind

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tinytorch import dtypes
-from tinytorch.ops.opdef import TABLE, Meta, Op, Shape, broadcast_shapes
+from tinytorch.ops.opdef import TABLE, Meta, Op, Shape, broadcast_shapes, elementwise_strides
 
 
 def _zeros(shape: Shape, like: Any) -> Any:
@@ -123,8 +123,8 @@ cat = Op(name="cat", kind="index", infer=_cat_infer, kernel=_cat_kernel, vjp=_ca
 flip = Op(
     name="flip",
     kind="index",
-    infer=lambda x, dims: Meta(x.shape, x.dtype),
-    kernel=lambda xp, x, dims: xp.ascontiguousarray(xp.flip(x, dims)).reshape(x.shape),
+    infer=lambda x, dims: Meta(x.shape, x.dtype, elementwise_strides(x.shape, [x])),
+    kernel=lambda xp, x, dims: xp.array(xp.flip(x, dims), order="C"),
     body=lambda index, shape, dims: tuple(shape[d] - 1 - i if d in dims else i for d, i in enumerate(index)),
     vjp=lambda out, x, dims: (lambda g: flip(g, dims=dims),),
     doc="a copy, as in PyTorch",
@@ -146,7 +146,7 @@ def _gather_infer(x: Meta, index: Meta, dim: int) -> Meta:
 
 def _check_along(name: str, x: Meta, index: Meta, dim: int) -> None:
     if index.dtype is not dtypes.int64:
-        raise RuntimeError(f"{name}(): Expected dtype int64 for index")
+        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index")
     if len(index.shape) != len(x.shape):
         raise RuntimeError(f"Index tensor must have the same number of dimensions as {'input' if name == 'gather' else 'self'} tensor")
     for d, (i, n) in enumerate(zip(index.shape, x.shape, strict=True)):
@@ -339,11 +339,17 @@ def _index_vjp(out: Any, x: Any, *indices: Any, dim: int) -> Any:
     )
 
 
+def _index_kernel(xp: Any, x: Any, *indices: Any, dim: int) -> Any:
+    out = xp.ascontiguousarray(x[_index_places(xp, x, indices, dim)])
+    shape = x.shape[:dim] + xp.broadcast(*indices).shape + x.shape[dim + len(indices) :]
+    return out.reshape(-1).reshape(shape) if out.size else out.reshape(shape)  # with the strides of a new array
+
+
 index = Op(
     name="index",
     kind="index",
     infer=_index_infer,
-    kernel=lambda xp, x, *indices, dim: xp.asarray(x[_index_places(xp, x, indices, dim)]),
+    kernel=_index_kernel,
     vjp=_index_vjp,
     doc="x[:, i, j] for dim 1: integer tensors, broadcast together, for neighbouring dimensions; negative ones wrap",
 )
@@ -423,7 +429,7 @@ nonzero = Op(
     name="nonzero",
     kind="extern",
     infer=_nonzero_infer,
-    kernel=lambda xp, x: xp.stack(xp.nonzero(xp.atleast_1d(x)), -1).astype(xp.int64)[:, : x.ndim],
+    kernel=lambda xp, x: xp.stack(xp.nonzero(xp.atleast_1d(x))).astype(xp.int64)[: x.ndim].T,
     data_dependent=True,
     doc="int64 [found, dims]",
 )

@@ -36,7 +36,31 @@ def conj_of(x: Any) -> Any:
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 add = row("add", lambda s, x, y: s.add(x, y), lambda out, x, y: (lambda g: g, lambda g: g), ufunc="add")
-sub = row("sub", lambda s, x, y: s.sub(x, y), lambda out, x, y: (lambda g: g, lambda g: neg(g)), ufunc="subtract")
+
+
+def _sub_infer(x: Any, y: Any) -> Meta:
+    kinds = [m.dtype is dtypes.bool_ if isinstance(m, Meta) else isinstance(m, bool) for m in (x, y)]
+    if all(kinds):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` "
+            "operator instead."
+        )
+    for m in (x, y):
+        if isinstance(m, bool) or isinstance(m, Meta) and m.dtype is dtypes.bool_:
+            raise RuntimeError(
+                "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
+                "use the `~` or `logical_not()` operator instead."
+            )
+    return pointwise_infer(sub, [x, y], {})
+
+
+sub = row(
+    "sub",
+    lambda s, x, y: s.sub(x, y),
+    lambda out, x, y: (lambda g: g, lambda g: neg(g)),
+    infer=_sub_infer,
+    ufunc="subtract",
+)
 mul = row(
     "mul",
     lambda s, x, y: s.mul(x, y),
@@ -68,7 +92,18 @@ fmod = row(
     lambda out, x, y: (lambda g: g, lambda g: neg(mul(g, trunc(div(x, y))))),
     ufunc="fmod",
 )
-neg = row("neg", lambda s, x: s.neg(x), lambda out, x: (lambda g: neg(g),), ufunc="negative")
+
+
+def _neg_infer(x: Meta) -> Meta:
+    if x.dtype is dtypes.bool_:
+        raise RuntimeError(
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the "
+            "`~` or `logical_not()` operator instead."
+        )
+    return pointwise_infer(neg, [x], {})
+
+
+neg = row("neg", lambda s, x: s.neg(x), lambda out, x: (lambda g: neg(g),), infer=_neg_infer, ufunc="negative")
 abs_ = row(
     "abs",
     lambda s, x: s.abs(x),
@@ -324,14 +359,43 @@ where = row(
 )
 
 # --- bits -------------------------------------------------------------------------------------------------------------
-bit_and = row("bit_and", lambda s, x, y: s.bit_and(x, y), ufunc="bitwise_and")
-bit_or = row("bit_or", lambda s, x, y: s.bit_or(x, y), ufunc="bitwise_or")
-bit_xor = row("bit_xor", lambda s, x, y: s.bit_xor(x, y), ufunc="bitwise_xor")
-bit_not = row("bit_not", lambda s, x: s.bit_not(x), ufunc="invert")
-shl = row("shl", lambda s, x, y: s.shl(x, y), ufunc="left_shift")
-shr = row("shr", lambda s, x, y: s.shr(x, y), ufunc="right_shift")
+def _bits(name: str, fn: str, ufunc: str, kernel: str, arity: int = 2) -> Op:
+    """Integers and bools only; ``kernel`` is the name in PyTorch's error."""
+
+    def infer(*metas: Any) -> Meta:
+        found = pointwise_infer(op, metas, {})
+        if dtypes.category(found.dtype) > 1:
+            raise NotImplementedError(f"\"{kernel}\" not implemented for '{found.dtype.title}'")
+        return found
+
+    body = (lambda s, x: getattr(s, fn)(x)) if arity == 1 else (lambda s, x, y: getattr(s, fn)(x, y))
+    op = row(name, body, infer=infer, ufunc=ufunc)
+    return op
+
+
+bit_and = _bits("bit_and", "bit_and", "bitwise_and", "bitwise_and_cpu")
+bit_or = _bits("bit_or", "bit_or", "bitwise_or", "bitwise_or_cpu")
+bit_xor = _bits("bit_xor", "bit_xor", "bitwise_xor", "bitwise_xor_cpu")
+bit_not = _bits("bit_not", "bit_not", "invert", "bitwise_not_cpu", arity=1)
+shl = _bits("shl", "shl", "left_shift", "lshift_cpu")
+shr = _bits("shr", "shr", "right_shift", "rshift_cpu")
 
 # --- copies and types -------------------------------------------------------------------------------------------------
+def _overwrite_infer(x: Meta, y: Meta) -> Meta:
+    if len(y.shape) > len(x.shape) or broadcast_shapes(x.shape, y.shape) != tuple(x.shape):
+        raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(y.shape)}")
+    return Meta(x.shape, x.dtype, elementwise_strides(x.shape, [x]))
+
+
+overwrite = row(
+    "overwrite",
+    lambda s, x, y: y,
+    lambda out, x, y: (lambda g: mul(g, 0.0), lambda g: g),
+    infer=_overwrite_infer,
+    kernel=lambda xp, x, y: xp.broadcast_to(y, x.shape),
+    types="first",
+    doc="y in the shape of x: what copying over x is to the tape, where x still has a (zero) gradient",
+)
 clone = row("clone", lambda s, x: x, lambda out, x: (lambda g: g,), kernel=lambda xp, x: xp.array(x, copy=True), doc="keeps the strides of dense tensors")
 
 

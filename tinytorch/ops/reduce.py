@@ -106,6 +106,8 @@ def _products_of_others(x: Any, dim: tuple[int, ...]) -> Any:
     n: Any = 1
     for size in moved.shape[len(rest) :]:
         n = n * size
+    if type(n) is int and n == 0:
+        return x
     flat = moved.reshape(*kept, n)
     ones = TABLE["full"](shape=(*kept, 1), value=1, dtype=x.dtype, device=x.device)
     at = len(kept)
@@ -259,18 +261,15 @@ cumprod = Op(
 
 
 def _cumarg_kernel(keeps: str) -> Any:
-    """Indices of the running extreme: each new one that is not beaten takes over, and the first NaN never leaves."""
+    """Indices of the running extreme: each one that is not beaten takes over; after a NaN only another NaN does."""
 
     def kernel(xp: Any, x: Any, dim: int) -> Any:
         if not x.ndim:
             return xp.zeros((), xp.int64)
         best = getattr(xp, keeps).accumulate(x, axis=dim)
         place = xp.arange(x.shape[dim]).reshape([-1 if d == dim else 1 for d in range(x.ndim)])
-        nan = x != x
-        new = xp.where(nan, True, x == best)
-        first_nan = xp.cumsum(nan, axis=dim) > 1
-        later = xp.where(first_nan & nan, 0, xp.where(new, place, 0))
-        return xp.maximum.accumulate(later, axis=dim).astype(xp.int64)
+        new = (x == best) | (x != x)
+        return xp.maximum.accumulate(xp.where(new, place, 0), axis=dim).astype(xp.int64)
 
     return kernel
 

@@ -20,20 +20,20 @@ def _expand_infer(x: Meta, shape: Shape) -> Meta:
     extra = len(shape) - len(x.shape)
     if extra < 0:
         raise RuntimeError(
-            f"expand(sizes: {list(shape)}): the number of sizes provided ({len(shape)}) must be greater or equal to "
+            f"expand({x.dtype.title}Tensor{{{list(x.shape)}}}, size={list(shape)}): the number of sizes provided ({len(shape)}) must be greater or equal to "
             f"the number of dimensions in the tensor ({len(x.shape)})"
         )
     strides: list[Any] = [0] * extra
-    for i, (have, want) in enumerate(zip(x.shape, shape[extra:], strict=True)):
+    for i, (have, want) in reversed(list(enumerate(zip(x.shape, shape[extra:], strict=True)))):
         if isinstance(have, int) and have == 1 and not (isinstance(want, int) and want == 1):
-            strides.append(0)
+            strides.insert(extra, 0)
         elif have != want:
             raise RuntimeError(
                 f"The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton "
                 f"dimension {i + extra}.  Target sizes: {list(shape)}.  Tensor sizes: {list(x.shape)}"
             )
         else:
-            strides.append(x.strides[i] if x.strides else None)
+            strides.insert(extra, x.strides[i] if x.strides else None)
     return Meta(tuple(shape), x.dtype, tuple(strides))
 
 
@@ -67,6 +67,8 @@ def _broadcast(xp: Any, x: Any, shape: Shape) -> Any:
 
 # --- permute ----------------------------------------------------------------------------------------------------------
 def _permute_infer(x: Meta, dims: tuple[int, ...]) -> Meta:
+    if len(set(dims)) != len(dims):
+        raise RuntimeError("permute(): duplicate dims are not allowed.")
     if sorted(dims) != list(range(len(x.shape))):
         raise RuntimeError(f"permute(dims={list(dims)}): not a permutation of the {len(x.shape)} dimensions")
     assert x.strides is not None
