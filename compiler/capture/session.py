@@ -28,7 +28,7 @@ from compiler.capture.values.function import UserFunction
 from compiler.capture.values.objects import Observed, exception_text
 from compiler.capture.values.tensor import TensorValue
 from compiler.capture.wrap import size_form
-from compiler.errors import BackendError, CompileError, Unsupported
+from compiler.errors import BackendError, CompileError, InvalidGradError, Unsupported
 from compiler.ir.module import GraphModule
 from tinytorch import tape
 
@@ -77,6 +77,8 @@ class Session:
                     self._plan_break(e)
                 finally:
                     tape.mode.grad, tape.mode.inference = modes
+        except InvalidGradError as e:
+            made = self._refused(e)
         except CompileError:
             raise
         except Exception as e:
@@ -137,15 +139,17 @@ class Session:
                 tx.graph.erase_node(node)
                 del tx.inputs[value]
         inputs = [emit.read(v.source) for v in tx.inputs if v.source is not None]
-        self._late_guards(tx)
+        label = f"{self.cache.name} #{next(_serial)}"
+        compiled = self._compile_graph(tx, label) if has_work else {}
+        self._late_guards(tx)  # after the backend, which may have asked more of the sizes
         carry = list(emit.reads)
         names = list(emit.reads.values())
         run_text = print_run(emit, has_work, inputs, tail, names)
-        made = self._entry(tx, carry, run_text)
+        made = self._entry(tx, carry, run_text, label)
         if self.reason is not None:
             made.breaks.append(self.reason)
-        if has_work:
-            self._compile_graph(tx, made)
+        for field, value in compiled.items():
+            setattr(made, field, value)
         self._build_run(made, run_text)
         return made
 
@@ -162,34 +166,42 @@ class Session:
         tx.guard_identity()
         tx.guard_memory()
 
-    def _entry(self, tx: Tracer, carry: list[Source], run_text: str) -> Captured:
+    def _entry(self, tx: Tracer, carry: list[Source], run_text: str, label: str = "") -> Captured:
         arguments = ("F", *self.cache.arguments)
         guards = list(tx.guards)
         check_text = print_check(guards, arguments, carry)
-        label = f"{self.cache.name} #{next(_serial)}"
+        label = label or f"{self.cache.name} #{next(_serial)}"
         check = compile_text(check_text, f"<guards of {label}>", tx.namespace.objects, "check")
         return Captured(
             label, self.fn.__code__, check, _not_built, guards, tx.namespace, self.cache.arguments, check_text, run_text
         )
 
-    def _compile_graph(self, tx: Tracer, made: Captured) -> None:
+    def _compile_graph(self, tx: Tracer, label: str) -> dict[str, Any]:
+        """Hand the graph over, in the modes the call began in; the fields of ``Captured`` that tell of it."""
         gm = GraphModule({}, tx.graph, "graph_of_" + "".join(c if c.isalnum() else "_" for c in self.cache.name))
-        made.graph_module = gm
-        made.example_inputs = [v.example if isinstance(v, TensorValue) else v.sym for v in tx.inputs]
-        made.sources = [v.source.text for v in tx.inputs if v.source is not None]
-        for node, example in zip(tx.graph.placeholders, made.example_inputs, strict=True):
+        examples = [v.example if isinstance(v, TensorValue) else v.sym for v in tx.inputs]
+        for node, example in zip(tx.graph.placeholders, examples, strict=True):
             node.meta["val"] = example
         if logs.enabled("graph"):
-            logs.artifact("graph", made.name, gm.code)
+            logs.artifact("graph", label, gm.code)
         started = time.perf_counter()
+        modes = tape.mode.grad, tape.mode.inference
+        tape.mode.grad, tape.mode.inference = tx.modes
         try:
-            graph = self.cache.options.backend(gm, list(made.example_inputs))
+            graph = self.cache.options.backend(gm, list(examples))
         except CompileError:
             raise
         except Exception as e:
             raise BackendError(f"the backend failed on the graph of {self.cache.name}: {type(e).__name__}: {e}") from e
-        made.seconds["backend"] = time.perf_counter() - started
-        made.namespace.objects["graph"] = _keep_modes(graph) if tx.mode_nodes else graph
+        finally:
+            tape.mode.grad, tape.mode.inference = modes
+        tx.namespace.objects["graph"] = _keep_modes(graph) if tx.mode_nodes else graph
+        return {
+            "graph_module": gm,
+            "example_inputs": examples,
+            "sources": [v.source.text for v in tx.inputs if v.source is not None],
+            "seconds": {"backend": time.perf_counter() - started},
+        }
 
     def _build_run(self, made: Captured, run_text: str) -> None:
         scope = made.namespace.objects | {"nested": self.nested, "END": END, "Tail": Tail, "enter": enter, "SCOPE": self.fn.__globals__}
@@ -220,6 +232,13 @@ class Session:
         made = self._native(self.tx, f"{reason.message}; the frame cannot be left there: {e.message}")
         made.breaks.append(reason)
         return made
+
+    def _refused(self, e: InvalidGradError) -> Captured:
+        """The backend cannot give the right derivative: eager can."""
+        if self.cache.options.fullgraph:
+            raise e
+        logs.warn(f"tinytorch.compile: {self.cache.name} runs eager: {e.message}")
+        return self._native(self.tx, e.message)
 
     def _internal(self, e: Exception) -> Captured:
         if not self.config.suppress_errors:

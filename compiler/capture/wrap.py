@@ -23,6 +23,7 @@ from types import (
     MethodType,
     MethodWrapperType,
     ModuleType,
+    SimpleNamespace,
     WrapperDescriptorType,
 )
 from typing import TYPE_CHECKING, Any
@@ -353,7 +354,7 @@ def _slice(tx: Tracer, obj: slice, source: Source) -> Value:
 def _object(tx: Tracer, obj: Any, source: Source) -> Value:
     """An instance of a Python class; of a C class only what ``handlers`` know can be done with it."""
     _type_guard(tx, obj, source)
-    is_python = bool(type(obj).__flags__ & _HEAP_TYPE)
+    is_python = bool(type(obj).__flags__ & _HEAP_TYPE) or type(obj) is SimpleNamespace
     value: Value = ObjectValue(type(obj), source, obj) if is_python else OpaqueValue(obj, source)
     return tx.remember(obj, value)  # type: ignore[no-any-return]
 
@@ -364,6 +365,12 @@ def _exception(tx: Tracer, obj: BaseException, source: Source) -> Value:
 
 
 _HEAP_TYPE = 1 << 9
+
+
+def _lru_cache(tx: Tracer, obj: Any, source: Source) -> Value:
+    """A cached function is the function: what it returns depends on its arguments only."""
+    _type_guard(tx, obj, source)
+    return wrap(tx, obj.__wrapped__, source.attr("__wrapped__"))
 
 
 def _op(tx: Tracer, obj: Op, source: Source) -> Value:
@@ -387,6 +394,9 @@ def _tensor(tx: Tracer, obj: Tensor, source: Source) -> Value:
     value.kind = type(obj)
     value.example = Tensor._wrap(fake._data, fake.device)
     value.example._requires_grad = fake._requires_grad
+    if fake._node is not None:  # the backend is told that it is no leaf, and whether it is a view
+        value.example._set_history(fake._node, 0)
+        value.example._view_input = obj._base is not None
     shape = source.attr("_data").attr("shape")
     for d, size in enumerate(fake._data.shape):
         e = expr_of(size)
@@ -431,7 +441,7 @@ def tensor_guards(tx: Tracer, value: TensorValue) -> None:
     if obj._base is None:
         tx.guard("TENSOR", f"{{0}}._base is None and {{0}}._requires_grad is {wants}", source)
     else:
-        tx.guard("TENSOR", f"{{0}}.requires_grad is {wants}", source)
+        tx.guard("TENSOR", f"{{0}}._base is not None and {{0}}.requires_grad is {wants}", source)
     if wants:
         tx.guard("TENSOR", "{0}._node is None" if obj._made_by()[0] is None else "{0}._node is not None", source)
 
@@ -468,6 +478,7 @@ _BUILDERS: dict[type, Builder] = {
     functools.partial: _partial,
     type(tape.mode): _mode,
     Op: _op,
+    type(functools.lru_cache(len)): _lru_cache,
 }
 _BY_BASE: list[tuple[Any, Builder]] = [
     (BaseException, _exception),
