@@ -7,14 +7,14 @@ The pipeline is the body of ``compile_graph``.  Read next: ``lower``, ``fuse``, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.loop import memory, order, tidy
+from compiler.loop import inplace, memory, order, tidy
 from compiler.loop.fuse import Fuser, Group, Task
-from compiler.loop.ir import ArrayView, Kernel, Plan, Run
-from compiler.loop.kernel import build
+from compiler.loop.ir import ArrayView, Extern, Kernel, Load, Plan, Run, Stmt, Store
+from compiler.loop.kernel import build, walk
 from compiler.loop.lower import Program, lower
 from compiler.loop.memory import Launch
 from compiler.loop.remat import recompute
@@ -25,10 +25,15 @@ __all__ = ["RULES", "compile_graph"]
 
 
 def compile_graph(gm: Any, config: Any) -> Plan:
-    """Lower, fuse, order, write kernels, plan memory.  ``gm.meta["donated"]`` names inputs that may be overwritten."""
+    """Lower, fuse, order, write kernels, plan memory.
+
+    ``gm.meta["donated"]`` names inputs that may be overwritten.  ``gm.meta["inplace"]`` maps positions of outputs to
+    the inputs that the caller will copy them over: where it is safe, the plan writes there itself, and the output is
+    the whole input.
+    """
     program = lower(gm, config)
     tasks = order.ordered(grouped(program, config))
-    launches = write_kernels(tasks, program)
+    launches = launched(write_kernels(tasks, program), program, gm.meta)
     donated = frozenset(gm.meta.get("donated", ()))
     plan = deduplicated(memory.plan(program, launches, donated, config))
     if config.verify:
@@ -45,27 +50,83 @@ def grouped(program: Program, config: Any) -> list[Task]:
     return list(fuser.tasks.values())
 
 
-def write_kernels(tasks: list[Task], program: Program) -> list[Launch]:
-    """Groups become kernels; buffers that live inside of one kernel only disappear."""
+@dataclass
+class Part:
+    """A task with its body written, before names are canonical."""
+
+    task: Task
+    body: tuple[Stmt, ...] = ()
+
+    @property
+    def uses(self) -> frozenset[str]:
+        if not isinstance(self.task, Group):
+            return self.task.reads | self.task.writes
+        return frozenset(s.buffer for s in walk(self.body) if isinstance(s, Load | Store))
+
+
+def write_kernels(tasks: list[Task], program: Program) -> list[Part]:
+    """Groups become loops; buffers that live inside of one kernel only disappear."""
     users: dict[str, set[int]] = {}
     for n, t in enumerate(tasks):
         for b in t.reads | t.writes:
             users.setdefault(b, set()).add(n)
     final = {v.buffer for v in program.outputs if isinstance(v, ArrayView)}
-    out: list[Launch] = []
+    out: list[Part] = []
     for t in tasks:
         if not isinstance(t, Group):
-            out.append(Launch(None, (), t.step))
+            out.append(Part(t))
             continue
-        needed = frozenset(b for b in t.writes if b in final or len(users[b]) > 1)
-        built = build(t, program, needed)
+        built = build(t, program, frozenset(b for b in t.writes if b in final or len(users[b]) > 1))
         program.fills.update(built.fills)
-        body = tidy.merged(built.body, program.ranges)
-        kernel, args = tidy.canonical(body, program.buffers, title(t))
-        origin = tuple(dict.fromkeys(n for nest in t.nests for n in nest.origin))
-        lines = tuple(dict.fromkeys(x for nest in t.nests for x in nest.lines))
-        out.append(Launch(replace(kernel, origin=origin, lines=lines), args, None))
+        out.append(Part(t, tidy.merged(built.body, program.ranges)))
     return out
+
+
+def launched(parts: list[Part], program: Program, meta: Mapping[str, Any]) -> list[Launch]:
+    """Results take over dead operands' memory; then every kernel gets its canonical form."""
+    inputs = frozenset(b.name for b in program.inputs)
+    outputs = [v.buffer for v in program.outputs if isinstance(v, ArrayView)]
+    fixed = frozenset(outputs) | (inputs - frozenset(meta.get("donated", ())))
+    homes = overwritten(program, meta.get("inplace", {}), outputs)
+    names = inplace.Renaming([p.uses for p in parts], program.buffers, program.ranges, fixed, homes)
+    out: list[Launch] = []
+    for n, part in enumerate(parts):
+        if not isinstance(part.task, Group):
+            out.append(Launch(None, (), renamed_call(part.task.step, names.of)))
+            continue
+        body = tuple(tidy.with_buffers(s, names.of) for s in part.body)
+        names.kernel(n, body, inputs)
+        body = tuple(tidy.with_buffers(s, names.of) for s in body)
+        kernel, args = tidy.canonical(body, program.buffers, title(part.task))
+        origin = tuple(dict.fromkeys(x for nest in part.task.nests for x in nest.origin))
+        lines = tuple(dict.fromkeys(x for nest in part.task.nests for x in nest.lines))
+        out.append(Launch(replace(kernel, origin=origin, lines=lines), args, None))
+    program.outputs = [
+        replace(v, buffer=names.of(v.buffer)) if isinstance(v, ArrayView) else v for v in program.outputs
+    ]
+    return out
+
+
+def overwritten(program: Program, places: Mapping[int, str], outputs: list[str]) -> dict[str, str]:
+    """Result buffers, whole and handed out once, that the caller will copy over an input it gets back as nothing else."""
+    homes: dict[str, str] = {}
+    for position, name in places.items():
+        v = program.outputs[position]
+        if not isinstance(v, ArrayView) or outputs.count(v.buffer) != 1 or name in outputs:
+            continue
+        b = program.buffers[v.buffer]
+        if v.shape == b.shape and v.stride == b.stride and name in program.buffers:
+            homes[v.buffer] = name
+    return homes
+
+
+def renamed_call(step: Extern, name: Callable[[str], str]) -> Extern:
+    """An extern call on renamed buffers."""
+
+    def view(a: Any) -> Any:
+        return replace(a, buffer=name(a.buffer)) if isinstance(a, ArrayView) else a
+
+    return replace(step, args=tuple(map(view, step.args)), outs=tuple(map(view, step.outs)))
 
 
 def title(t: Group) -> str:

@@ -89,7 +89,7 @@ def canonical(body: tuple[ir.Stmt, ...], buffers: Mapping[str, Buffer], title: s
     def index(e: Int) -> Int:
         return as_int(lift(e).subs(symbols))
 
-    renamed = tuple(_rename_buffers(rewrite(s, index, lambda n: names.get(n, n)), params) for s in body)
+    renamed = tuple(with_buffers(rewrite(s, index, lambda n: names.get(n, n)), params.__getitem__) for s in body)
     declared = tuple(replace(buffers[b], name=params[b]) for b in order)
     sizes = _sizes(renamed, declared)
     writes = frozenset(params[b] for b in written)
@@ -113,11 +113,12 @@ def _new_names(body: Iterable[ir.Stmt]) -> Iterable[tuple[str, str]]:
             values += 1
 
 
-def _rename_buffers(s: ir.Stmt, params: Mapping[str, str]) -> ir.Stmt:
+def with_buffers(s: ir.Stmt, name: Callable[[str], str]) -> ir.Stmt:
+    """A copy of a statement (and what is in it) over renamed buffers."""
     if isinstance(s, ir.Load | ir.Store):
-        return replace(s, buffer=params[s.buffer])
+        return replace(s, buffer=name(s.buffer))
     if isinstance(s, ir.Loop):
-        return replace(s, body=tuple(_rename_buffers(x, params) for x in s.body))
+        return replace(s, body=tuple(with_buffers(x, name) for x in s.body))
     return s
 
 

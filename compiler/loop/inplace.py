@@ -1,0 +1,151 @@
+"""Writing a result over an operand that nobody needs any more.
+
+Stage: loop.  In: the bodies of all kernels, in order of launch.  Out: a renaming: a buffer that is a dead operand's
+memory from then on.  The kernel then loads from and stores to one parameter, so a codegen sees no aliasing, cache lines
+are not fetched twice, and an optimizer's new parameter lands where the old one was (``gm.meta["inplace"]``).
+Read next: ``memory``.
+
+It is allowed where an iteration can only overwrite what was its own to read: no load of the operand follows the store,
+and for every earlier load the loops it shares with the store walk the operand in step with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from compiler.loop import ir
+from compiler.loop.ir import Buffer
+from compiler.loop.lower import numel
+from compiler.sym.expr import Expr, Symbol, lift, linear
+from compiler.sym.ranges import Interval, extent
+from compiler.sym.simplify import simplify
+
+Path = tuple[ir.Loop, ...]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A load or store: where in the text, under which loops."""
+
+    place: int
+    path: Path
+    stmt: ir.Load | ir.Store
+
+
+def sites(body: Iterable[ir.Stmt]) -> list[Site]:
+    return [Site(n, path, s) for n, (path, s) in enumerate(_accesses(body, ()))]
+
+
+def _accesses(body: Iterable[ir.Stmt], path: Path) -> Iterator[tuple[Path, ir.Load | ir.Store]]:
+    for s in body:
+        if isinstance(s, ir.Loop):
+            yield from _accesses(s.body, (*path, s))
+        elif isinstance(s, ir.Load | ir.Store):
+            yield path, s
+
+
+def operand_for(
+    body: tuple[ir.Stmt, ...], target: str, candidates: Iterable[str], buffers: Mapping[str, Buffer],
+    sizes: Mapping[Symbol, Interval],
+) -> str | None:  # fmt: skip
+    """The first of ``candidates`` whose memory ``target``, new in this kernel, can take over."""
+    found = sites(body)
+    stores = [s for s in found if s.stmt.buffer == target]
+    if len(stores) != 1 or not isinstance(stores[0].stmt, ir.Store):
+        return None
+    (store,) = stores
+    assert isinstance(store.stmt, ir.Store)
+    if store.stmt.mode != "set" or store.stmt.mask is not None:
+        return None
+    for name in candidates:
+        if same_layout(buffers[name], buffers[target]):
+            loads = [s for s in found if s.stmt.buffer == name]
+            if loads and all(_in_step(load, store, sizes) for load in loads):
+                return name
+    return None
+
+
+def same_layout(a: Buffer, b: Buffer) -> bool:
+    """Do equal indices mean equal bytes?"""
+    if a.dtype is not b.dtype or a.device != b.device or lift(numel(a.shape)) is not lift(numel(b.shape)):
+        return False
+    pairs = [
+        [(lift(n), lift(s)) for n, s in zip(x.shape, x.stride, strict=True) if not (isinstance(n, int) and n == 1)]
+        for x in (a, b)
+    ]
+    return pairs[0] == pairs[1]
+
+
+def _in_step(load: Site, store: Site, sizes: Mapping[Symbol, Interval]) -> bool:
+    """Is everything that ``load`` reads overwritten only by the same iteration of the loops both stand in, later?"""
+    if not isinstance(load.stmt, ir.Load) or load.place > store.place:
+        return False
+    shared = [a for a, b in zip(load.path, store.path, strict=False) if a is b]
+    whole = len(shared) == len(load.path) == len(store.path)
+    if whole and lift(load.stmt.index) is lift(store.stmt.index):
+        return len(shared) == len(store.path)
+    if whole:  # one iteration may store what a later one has yet to load
+        return False
+    ranges = {**sizes, **{Symbol(x.axis): extent(x.extent) for x in (*load.path, *store.path)}}
+    axes = [Symbol(x.axis) for x in store.path]
+    found = linear(store.stmt.index, axes)
+    if found is None:
+        return False
+    strides, offset = found
+    return all(
+        _value(store.stmt.index, strides.get(Symbol(x.axis), 0), offset, x, ranges) is Symbol(x.axis)
+        and _value(load.stmt.index, strides.get(Symbol(x.axis), 0), offset, x, ranges) is Symbol(x.axis)
+        for x in shared
+    )
+
+
+def _value(
+    index: ir.Int, stride: ir.Int, offset: Expr, loop: ir.Loop, ranges: Mapping[Symbol, Interval]
+) -> Expr | None:
+    """The iteration of ``loop`` to which an element belongs."""
+    if isinstance(stride, int) and stride <= 0:
+        return None
+    return simplify((lift(index) - offset) // stride % loop.extent, ranges)
+
+
+class Renaming:
+    """Walks the launches in order and decides, kernel by kernel, which new buffers take over which dead ones."""
+
+    def __init__(
+        self, uses: list[frozenset[str]], buffers: Mapping[str, Buffer], sizes: Mapping[Symbol, Interval],
+        fixed: frozenset[str], homes: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        self.buffers = buffers
+        self.sizes = sizes
+        self.fixed = fixed  # memory that must keep what it holds: inputs not given away, what the caller gets
+        self.homes = homes  # result -> the input that the caller will overwrite with it
+        self.last = {b: n for n, names in enumerate(uses) for b in names}
+        self.first: dict[str, int] = {}
+        for n, names in enumerate(uses):
+            for b in names:
+                self.first.setdefault(b, n)
+        self.now: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        return self.now.get(name, name)
+
+    def kernel(self, n: int, body: tuple[ir.Stmt, ...], inputs: frozenset[str]) -> None:
+        """Decide for the kernel that is launch ``n``; ``body`` is already renamed."""
+        accesses = sites(body)
+        stored = dict.fromkeys(s.stmt.buffer for s in accesses if isinstance(s.stmt, ir.Store))
+        loaded = dict.fromkeys(s.stmt.buffer for s in accesses if isinstance(s.stmt, ir.Load))
+        taken: set[str] = set()
+        for target in stored:
+            if self.first.get(target) != n or target in inputs:
+                continue
+            home = self.homes.get(target)
+            dead = [b for b in loaded if b not in self.fixed and b not in stored and self.last[b] == n]
+            wanted = ([home] if home is not None and self.last.get(home, -1) == n else []) + dead
+            operand = operand_for(body, target, [b for b in wanted if b not in taken], self.buffers, self.sizes)
+            if operand is not None:
+                taken.add(operand)
+                self.now[target] = operand
+                self.last[operand] = self.last[target]
+                if target in self.fixed or operand == home:
+                    self.fixed |= {operand}
