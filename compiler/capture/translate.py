@@ -22,7 +22,7 @@ from compiler.capture.opcodes.names import NameOps
 from compiler.capture.opcodes.operators import OperatorOps
 from compiler.capture.opcodes.refused import RefusedOps
 from compiler.capture.opcodes.stack import StackOps
-from compiler.capture.values.base import ConstantValue, Value
+from compiler.capture.values.base import ConstantValue, NotConstantError, Value
 from compiler.capture.values.objects import ObjectValue, Observed
 from compiler.errors import Location, Unsupported
 
@@ -78,11 +78,19 @@ class Frame(
             OPCODES[instr.op](self, instr)
         except Observed as e:
             self.unwind(e)
+        except NotConstantError as e:
+            what = e.args[0].describe() if e.args else ""
+            error = Unsupported(breaks.OPERATION.id, f"{breaks.OPERATION.name}: {instr.op} of {what}", breaks.OPERATION.hint)
+            raise self._placed(error) from None
         except Unsupported as e:
-            if not e.stack:
-                e.stack = tuple(self.tx.user_stack())
-                e.args = (e._text(),)
-            raise
+            raise self._placed(e) from None
+
+    def _placed(self, e: Unsupported) -> Unsupported:
+        """The user's frames at the break, known only while they stand."""
+        if not e.stack:
+            e.stack = tuple(self.tx.user_stack())
+            e.args = (e._text(),)
+        return e
 
     def unwind(self, e: Observed) -> None:
         """Go to the handler of the current instruction, or leave the frame."""

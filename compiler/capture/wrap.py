@@ -17,6 +17,7 @@ from types import (
     CodeType,
     FunctionType,
     GeneratorType,
+    GenericAlias,
     GetSetDescriptorType,
     MemberDescriptorType,
     MethodDescriptorType,
@@ -24,6 +25,7 @@ from types import (
     MethodWrapperType,
     ModuleType,
     SimpleNamespace,
+    UnionType,
     WrapperDescriptorType,
 )
 from typing import TYPE_CHECKING, Any
@@ -121,7 +123,7 @@ def known(tx: Tracer, obj: Any) -> Value:
     if obj is NotImplemented:
         return NOT_IMPLEMENTED
     kind = type(obj)
-    if kind in _CONSTANT_TYPES or isinstance(obj, enum.Enum | DType | Device | np.dtype):
+    if kind in _CONSTANT_TYPES or isinstance(obj, enum.Enum | DType | Device | np.dtype | GenericAlias | UnionType):
         return ConstantValue(obj)
     if kind is tuple:
         return TupleValue([known(tx, o) for o in obj])
@@ -487,6 +489,7 @@ _BY_BASE: list[tuple[Any, Builder]] = [
     (Device, _equal),
     (np.dtype, _equal),
     (np.generic, _equal),
+    ((UnionType, GenericAlias), _equal),
     (Tensor, _tensor),
     (type, _class),
     (ModuleType, _module),

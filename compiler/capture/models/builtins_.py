@@ -6,6 +6,8 @@ Stage: capture.  See ``registry``.  Read next: ``sequences``.
 from __future__ import annotations
 
 import builtins
+import sys
+from types import MethodType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks, graphs
@@ -159,9 +161,25 @@ def super_(tx: Tracer, *args: Value) -> Value:
     return SuperValue(cls.cls, owner, kind)
 
 
+@model(MethodType)
+def make_method(tx: Tracer, fn: Value, owner: Value) -> Value:
+    return BoundMethod(fn, owner)
+
+
 @model(property, classmethod, staticmethod)
 def descriptor(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
     breaks.unsupported(breaks.CLASS_BODY, "a descriptor made inside the function")
+
+
+@model(sys.exc_info)
+def exc_info(tx: Tracer) -> Value:
+    exc = tx.handled
+    return TupleValue([NONE, NONE, NONE] if exc is None else [tx.constant(exc.cls), exc, NONE])
+
+
+@model(sys.exception)
+def current_exception(tx: Tracer) -> Value:
+    return tx.handled or NONE
 
 
 # --- iteration --------------------------------------------------------------------------------------------------------
@@ -333,7 +351,7 @@ def text(tx: Tracer, obj: Value, how: Any) -> Value:
     if isinstance(obj, SymIntValue):
         return ConstantValue(how(int(obj.sym)))
     if isinstance(obj, ObjectValue):
-        if obj.is_exception() and attributes.lookup(tx, obj.cls, f"__{how.__name__}__")[1] in _EXCEPTION_TEXT:  # type: ignore[index]
+        if obj.is_exception() and _is_c(attributes.lookup(tx, obj.cls, f"__{how.__name__}__")):
             return _exception_text(tx, obj, how)
         return calls.call_special(tx, obj, f"__{how.__name__}__", [])
     if obj.is_const():
@@ -347,7 +365,8 @@ def text(tx: Tracer, obj: Value, how: Any) -> Value:
     return calls.call_special(tx, obj, f"__{how.__name__}__", [])
 
 
-_EXCEPTION_TEXT = (BaseException.__str__, BaseException.__repr__, KeyError.__str__)
+def _is_c(found: tuple[type, Any] | None) -> bool:
+    return found is not None and isinstance(found[1], WrapperDescriptorType)
 
 
 def _exception_text(tx: Tracer, obj: ObjectValue, how: Any) -> Value:

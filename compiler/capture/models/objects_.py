@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import enum
 import sys
-from types import FunctionType, WrapperDescriptorType
+from types import FunctionType, SimpleNamespace, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks
+from compiler.capture.models import builtins_
 from compiler.capture.models.registry import Model, model, new, rule
 from compiler.capture.protocol import attributes, calls, operators
 from compiler.capture.values.base import FALSE, NONE, NOT_IMPLEMENTED, TRUE, ConstantValue, Value, realize
@@ -186,6 +187,27 @@ def new_exception(tx: Tracer, cls: ClassValue, *args: Value, **kwargs: Value) ->
 
 
 @rule
+def exception_text(target: Any) -> Model | None:
+    """Some builtin exceptions have their own ``__str__``."""
+    owner = getattr(target, "__objclass__", None)
+    if isinstance(target, WrapperDescriptorType) and isinstance(owner, type) and issubclass(owner, BaseException):
+        how = {"__str__": str, "__repr__": repr}.get(target.__name__)
+        if how is not None:
+            return lambda tx, me: builtins_._exception_text(tx, me, how)
+    return None
+
+
+@model(BaseExceptionGroup.__dict__["exceptions"])
+def group_exceptions(tx: Tracer, me: ObjectValue) -> Value:
+    return TupleValue(tx.protocol.unpack(tx, me.args().items[1]))
+
+
+@model(BaseExceptionGroup.__dict__["message"])
+def group_message(tx: Tracer, me: ObjectValue) -> Value:
+    return realize(tx, me.args().items[0])
+
+
+@rule
 def exception_init(target: Any) -> Model | None:
     """Every builtin exception has its own ``__init__``."""
     owner = getattr(target, "__objclass__", None)
@@ -235,16 +257,13 @@ def add_note(tx: Tracer, me: ObjectValue, note: Value) -> Value:
     return NONE
 
 
-@model(BaseException.__str__)
-def exception_str(tx: Tracer, me: ObjectValue) -> Value:
-    from compiler.capture.models import builtins_
-
-    return builtins_._exception_text(tx, me, str)
-
-
-@model(BaseException.__repr__)
-def exception_repr(tx: Tracer, me: ObjectValue) -> Value:
-    from compiler.capture.models import builtins_
-
-    return builtins_._exception_text(tx, me, repr)
-
+# --- simple objects ---------------------------------------------------------------------------------------------------
+@model(SimpleNamespace)
+def make_namespace(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
+    made = ObjectValue(SimpleNamespace)
+    own = made.dict
+    assert own is not None
+    if args:
+        own.entries.update(tx.protocol.mapping_entries(tx, args[0]))
+    own.entries.update({k: (ConstantValue(k), v) for k, v in kwargs.items()})
+    return made

@@ -6,6 +6,7 @@ once, not on each instance.  Read next: ``calls``.
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
@@ -32,6 +33,11 @@ from compiler.capture.wrap import C_FUNCTIONS, is_definition
 
 if TYPE_CHECKING:
     from compiler.capture.tracer import Tracer
+
+
+_CLASS_METHOD = type(dict.__dict__["fromkeys"])
+_TUPLE_GETTER = type(collections.namedtuple("_Example", "field").__dict__["field"])
+_LRU_CACHE = type(functools.lru_cache(len))
 
 
 # --- classes ----------------------------------------------------------------------------------------------------------
@@ -85,6 +91,13 @@ def bind(tx: Tracer, owner: type, name: str, raw: Any, instance: Value | None, c
         return _property(tx, owner, name, raw, instance)
     if kind is functools.cached_property and instance is not None:
         return _cached_property(tx, owner, name, raw, instance)
+    if kind is _CLASS_METHOD:
+        return tx.constant(raw.__get__(None, cls))
+    if kind is _TUPLE_GETTER and instance is not None:
+        return tx.protocol.getitem(tx, instance, ConstantValue(raw.__reduce__()[1][0]))
+    if kind is _LRU_CACHE:
+        fn = class_attribute(tx, owner, name, raw)
+        return fn if instance is None else BoundMethod(realize(tx, fn), instance)
     if isinstance(raw, MemberDescriptorType | GetSetDescriptorType):
         return BuiltinValue(raw) if instance is None else c_attribute(tx, instance, name, raw)
     if isinstance(raw, C_FUNCTIONS):

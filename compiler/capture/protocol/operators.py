@@ -53,6 +53,8 @@ COMPARE: dict[str, tuple[Any, str, str]] = {
     ">": (operator.gt, "__gt__", "__lt__"),
     ">=": (operator.ge, "__ge__", "__le__"),
 }
+_NUMBERS = (int, float, complex, type(None))
+_COMPARISONS = frozenset(slot for _, slot, _ in COMPARE.values())
 _PLAIN = (int, float, bool, complex, str, bytes, type(None), range)
 
 
@@ -89,6 +91,8 @@ def binary(tx: Tracer, op: str, a: Value, b: Value, inplace: bool = False) -> Va
         return graphs.call(tx, fn, [a, b], {})
     if _is_number(a) and _is_number(b):
         return now(tx, fn, _operand(a), _operand(b))
+    if op == "|" and a.is_const() and b.is_const() and (isinstance(a, ClassValue) or isinstance(b, ClassValue)):
+        return now(tx, fn, a.const(), b.const())
     return _by_slots(tx, op, name, a, b, inplace)
 
 
@@ -119,6 +123,9 @@ def _try_slot(tx: Tracer, owner: Value, slot: str, other: Value) -> Value | None
     """The slot's answer; None if it is absent or says NotImplemented."""
     if attributes.lookup(tx, owner.pytype(), slot) is None:
         return None
+    if isinstance(owner, ConstantValue) and not other.is_const():
+        if isinstance(owner.value, _NUMBERS) or (isinstance(owner.value, _PLAIN) and slot in _COMPARISONS):
+            return None  # what a number says to a stranger
     found = calls.call_special(tx, owner, slot, [other])
     return None if _is_not_implemented(found) else found
 
