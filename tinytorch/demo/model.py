@@ -35,7 +35,7 @@ def load_digits(device: str = "cpu", test_share: float = 0.2) -> Digits:
     return Digits(*(torch.from_numpy(np.ascontiguousarray(p)).to(device) for p in parts))
 
 
-def classifier(hidden: int = 256, dropout: float = 0.1) -> nn.Module:
+def classifier(hidden: int = 512, dropout: float = 0.3) -> nn.Module:
     """Two hidden layers, each Linear, GELU, dropout, layer norm."""
     return nn.Sequential(
         nn.Linear(64, hidden),

@@ -20,7 +20,7 @@ from tinytorch.demo.model import Digits, classifier
 class Settings:
     epochs: int = 15
     batch: int = 64
-    lr: float = 2e-3
+    lr: float = 3e-3
     seed: int = 0
     device: str = "cpu"
 
@@ -45,20 +45,26 @@ class Parts:
 
     model: nn.Module
     optimizer: optim.Optimizer
+    schedule: optim.lr_scheduler.LRScheduler
     loss: Callable[[Any, Any], Any]
     update: Callable[[], Any]
 
 
 def parts(settings: Settings, wrap: Callable[[Any], Any]) -> Parts:
-    """A fresh model and optimizer from the seed, with ``wrap`` around what shall be compiled."""
+    """A fresh model and optimizer from the seed, with ``wrap`` around what shall be compiled.
+
+    The learning rate is a tensor: the schedule changes it in place, and the compiled step need not be compiled again.
+    """
     torch.manual_seed(settings.seed)
     model = classifier().to(settings.device)
-    optimizer = optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.05)
+    rate = torch.tensor(settings.lr, device=settings.device)
+    optimizer = optim.AdamW(model.parameters(), lr=rate, weight_decay=0.05)
+    schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.epochs)
 
     def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(model(x), y)
 
-    return Parts(model, optimizer, wrap(loss), wrap(optimizer.step))
+    return Parts(model, optimizer, schedule, wrap(loss), wrap(optimizer.step))
 
 
 def step(p: Parts, x: torch.Tensor, y: torch.Tensor) -> float:
@@ -83,6 +89,7 @@ def train(name: str, settings: Settings, data: Digits, p: Parts, show: Callable[
             begin = time.perf_counter()
             run.losses.append(step(p, x, y))
             run.seconds.append(time.perf_counter() - begin)
+        p.schedule.step()
         run.accuracy = accuracy(p.model, data)
         steps = n // settings.batch
         mean = sum(run.losses[-steps:]) / steps
