@@ -135,7 +135,7 @@ class Session:
         tx.graph.eliminate_dead_code()
         has_work = any(n.op not in ("placeholder", "output") for n in tx.graph.nodes)
         for value, node in list(tx.inputs.items()):
-            if not node.users and node not in outputs:
+            if not node.users and node not in outputs and value not in tx.sizes_from:
                 tx.graph.erase_node(node)
                 del tx.inputs[value]
         inputs = [emit.read(v.source) for v in tx.inputs if v.source is not None]
@@ -237,7 +237,7 @@ class Session:
         """The backend cannot give the right derivative: eager can."""
         if self.cache.options.fullgraph:
             raise e
-        logs.warn(f"tinytorch.compile: {self.cache.name} runs eager: {e.message}")
+        warn(f"tinytorch.compile: {self.cache.name} runs eager: {e.message}")
         return self._native(self.tx, e.message)
 
     def _internal(self, e: Exception) -> Captured:
