@@ -11,8 +11,9 @@ import importlib
 import math as _math
 from typing import Any
 
-from tinytorch import dispatch, dtypes, methods, ops, rng, tape
+from tinytorch import _namesake, dispatch, dtypes, methods, ops, rng, tape
 from tinytorch.device import Device as device
+from tinytorch.dtypes import DType as dtype
 from tinytorch.dtypes import (
     bfloat16,
     bool_,
@@ -32,9 +33,8 @@ from tinytorch.dtypes import (
     set_default_dtype,
     uint8,
 )
-from tinytorch.dtypes import DType as dtype
-from tinytorch.functions.namespace import FUNCTIONS as _functions
 from tinytorch.functions.legacy import TYPES as _legacy_types
+from tinytorch.functions.namespace import FUNCTIONS as _functions
 from tinytorch.grad_mode import (
     enable_grad,
     inference_mode,
