@@ -64,11 +64,13 @@ def compile_joint(
 ) -> Callable[..., list[Any]]:
     """Partition, compile both halves, wire the runtime."""
     if not joint.training or joint.error is not None:
+        joint.module.meta["inplace"] = overwritten(joint, ())
         return runtime.build(Compiled(joint, _raw(fw, joint.module), extras=0))
     with timing.phase("partition"):
         forward, backward, *_ = partition(joint.module, joint.forward_outputs)
     saved, extras = _saved(joint, forward, backward)
     _drop_repeats(forward, joint.forward_outputs)
+    forward.meta["inplace"] = overwritten(joint, saved)
     compiled = Compiled(
         joint,
         forward=_raw(fw, forward),
@@ -79,6 +81,14 @@ def compile_joint(
         hold=hold,
     )
     return runtime.build(compiled)
+
+
+def overwritten(joint: Joint, saved: Sequence[Saved]) -> dict[int, str]:
+    """Forward outputs that the runtime only copies over an input, which nobody reads after: a compiler may write them
+    there itself, and then hand back the input's array."""
+    names = [p.name for p in joint.module.graph.placeholders]
+    kept = {s.index for s in saved if s.kind == "primal"}
+    return {m.output: names[m.primal] for m in joint.mutations if not (m.tracked or m.base or m.primal in kept)}
 
 
 # --- the two halves ---------------------------------------------------------------------------------------------------

@@ -288,7 +288,8 @@ def _epilogue(w: _Writer, joint: Joint, m: Mutation) -> None:
         w.add(f"write(x{m.primal}, t{m.output}, {m.writes})")
         return
     x = f"x{joint.bases[m.primal].lead}" if m.base else f"x{m.primal}"
-    w.add(f"b{m.primal}[...] = o{m.output}" if m.base else f"{x}._data[...] = o{m.output}")
+    place = f"b{m.primal}" if m.base else f"{x}._data"
+    w.add(f"if o{m.output} is not {place}: {place}[...] = o{m.output}")  # the plan may have written there itself
     w.add(f"if {x}._storage is None: {x}._storage = Storage()")
     w.add(f"{x}._storage.version += {m.writes}")
 
