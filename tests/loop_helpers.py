@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-
 from compiler.config import Config
 from compiler.fake import FakeInterp, fake_like
 from compiler.ir import Graph, GraphModule

@@ -10,7 +10,7 @@ import pytest
 
 from compiler.loop import build, interp, ir
 from compiler.loop.printer import format_kernel, format_plan, parse_kernel, parse_plan
-from compiler.loop.verify import InvalidLoopIR, verify, verify_kernel
+from compiler.loop.verify import LoopIRError, verify, verify_kernel
 from tinytorch.dtypes import float32, int64
 
 
@@ -145,7 +145,7 @@ BREAKAGES = {
 
 @pytest.mark.parametrize("name", BREAKAGES)
 def test_the_verifier_refuses(name):
-    with pytest.raises(InvalidLoopIR):
+    with pytest.raises(LoopIRError):
         verify_kernel(broken(BREAKAGES[name]))
 
 
@@ -160,7 +160,7 @@ def test_the_verifier_refuses(name):
 )
 def test_the_verifier_refuses_host_programs(steps):
     plan = dataclasses.replace(example_plan(), steps=steps, outputs=())
-    with pytest.raises(InvalidLoopIR):
+    with pytest.raises(LoopIRError):
         verify(plan)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from loop_helpers import kernels, run, trace
 
 from compiler.config import Config
 from compiler.loop import compile_graph, interp, ir
 from compiler.loop.host import launches
 from compiler.loop.kernel import walk
 from compiler.loop.verify import verify
-from loop_helpers import kernels, run, trace
 from tinytorch import dtypes, ops
 from tinytorch.device import cpu
 from tinytorch.tensor import Tensor

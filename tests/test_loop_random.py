@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from loop_helpers import run
+
 from tinytorch import dtypes, ops
 from tinytorch.device import cpu
 from tinytorch.ops.opdef import broadcast_shapes

@@ -168,7 +168,7 @@ class PlanRecorder:
         fill: Scalar | None = None, reuse: Buffer | None = None,
     ) -> Buffer:  # fmt: skip
         buffer = Buffer(name, dtype, _ints(shape), _ints(stride), device)
-        self.steps.append(ir.Alloc(buffer, fill, reuse and reuse.name))
+        self.steps.append(ir.Alloc(buffer, fill, None if reuse is None else reuse.name))
         return buffer
 
     def run(self, kernel: Kernel, *args: Buffer) -> None:

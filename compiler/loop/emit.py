@@ -17,7 +17,7 @@ import numpy as np
 from compiler.loop import ir
 from compiler.loop.build import result_dtype
 from compiler.loop.ir import Int, Scalar, Value
-from compiler.sym.expr import Const, Expr, Symbol, as_int, lift
+from compiler.sym.expr import Const, Expr, Symbol, as_int
 from compiler.sym.ranges import Interval, less, nonnegative
 from compiler.sym.simplify import simplify
 from tinytorch.dtypes import DType, bool_, int64

@@ -254,7 +254,7 @@ class Fuser:
             traffic = sum(self.bytes(x) for x in joint.reads | joint.writes)
             if traffic // max(rows, 1) > ROW_BYTES or (rows < 8 and joint.work > TINY):
                 return False
-        for p, _, buf in links:  # a consumer inside must not need what is complete only at the kernel's end
+        for p, _, _ in links:  # a consumer inside must not need what is complete only at the kernel's end
             nest = next(n for n in joint.nests if n.number == p.number)
             if outer_reduction(nest):
                 return False

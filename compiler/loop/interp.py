@@ -279,7 +279,7 @@ def run_plan(
                 run_kernel(plan.kernels[kernel], [arrays[a] for a in args], env, order=order, seed=n)
             case ir.Extern():
                 _extern(step, arrays, env)
-            case ir.Free(name):
+            case ir.Free():
                 pass  # a later Alloc may reuse it by name
     return [_result(v, plan, arrays, env) if isinstance(v, ir.ArrayView) else concrete(v, env) for v in plan.outputs]
 

@@ -39,7 +39,7 @@ def with_combining_store(nest: Nest) -> Nest:
     axes = tuple(replace(a, kind="map") if n <= last else a for n, a in enumerate(nest.axes))
     (post,) = nest.post
     assert isinstance(post, ir.Store) and nest.init is not None and nest.update is not None
-    store = replace(post, mode=nest.init.combine)
+    store = replace(post, mode=nest.init.combine)  # type: ignore[arg-type]
     if any(a.kind == "reduce" for a in axes):
         return replace(nest, axes=axes, post=(store,))
     store = replace(store, value=nest.update.values[0])
@@ -97,15 +97,15 @@ class Weaver:
             self.nests[number] = nest.renamed({axis.name: shared.name}) if axis.name != shared.name else nest
             inside.append((number, depth + 1))
         out: list[Any] = []
-        for axis, inside in segments:
-            if axis is None:
+        for loop, inside in segments:
+            if loop is None:
                 out.append(("body", inside[0][0]))
                 continue
             begun = [n for n, d in inside if self.begins(n, d - 1)]
             out += [("init", n) for n in begun]
             kinds = {self.nests[n].axes[d - 1].kind for n, d in inside}
             kind = "scan" if "scan" in kinds else "reduce" if "reduce" in kinds else "map"
-            out.append((replace(axis, kind=kind), self.weave(inside)))
+            out.append((replace(loop, kind=kind), self.weave(inside)))
             out += [("post", n) for n in begun]
         return out
 

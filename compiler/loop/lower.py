@@ -183,7 +183,7 @@ class Lowering:
         """Does it need most elements?  One that picks a few (gather) computes those again."""
         val = reader.meta.get("val")
         target = reader.target
-        if not isinstance(target, Op) or target.kind != "index" or not hasattr(val, "shape"):
+        if not isinstance(target, Op) or target.kind != "index" or val is None or isinstance(val, tuple):
             return True
         return hint(numel(ints(val.shape))) * FEW > hint(numel(value.shape))
 

@@ -56,7 +56,7 @@ def full(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any
 
 @rule("empty")
 def empty(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any]) -> Value:
-    return full(low, node, args, {"value": 0})
+    return low.value(node, lambda s, index: s.like(0, V(0, node.meta["val"].dtype)), Cost())
 
 
 @rule("iota")
@@ -76,7 +76,7 @@ def slice_backward(low: Lowering, node: Node, args: tuple[Any, ...], params: dic
         with s.where_only(inside):
             at = as_int((lift(index[dim]) - start) // step)
             value = g.at(s, (*index[:dim], at, *index[dim + 1 :]))
-        return s.where(inside, value, s.like(0, value))
+        return s.let("where", (inside, value, s.like(0, value)))
 
     return low.value(node, compute, g.cost + Cost(4), args)
 
@@ -93,22 +93,6 @@ def slice_scatter(low: Lowering, node: Node, args: tuple[Any, ...], params: dict
             at = as_int((lift(index[dim]) - start) // step)
             value = s.cast(src.at(s, (*index[:dim], at, *index[dim + 1 :])), x.register)
         return s.where(inside, value, x.at(s, index))
-
-    return low.value(node, compute, x.cost + src.cost + Cost(4), args)
-
-
-@rule("slice_scatter")
-def slice_scatter(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any]) -> Value:
-    """``src`` inside of the slice, ``x`` outside."""
-    x, src = args
-    dim, start, step = params["dim"], params["start"], params["step"]
-
-    def compute(s: Emitter, index: Index) -> V:
-        inside = in_slice(s, index[dim], params)
-        with s.where_only(inside):
-            at = as_int((lift(index[dim]) - start) // step)
-            new = src.at(s, (*index[:dim], at, *index[dim + 1 :]))
-        return s.where(inside, new, x.at(s, index))
 
     return low.value(node, compute, x.cost + src.cost + Cost(4), args)
 
@@ -222,7 +206,9 @@ def place_of(s: Emitter, at: V) -> Int:
 
 @rule("gather")
 def gather(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any]) -> Value:
-    x, index_of, dim = args[0], args[1], params["dim"]
+    x: Value = args[0]
+    index_of: Value = args[1]
+    dim = params["dim"]
     if not x.shape:
         return extern(low, node, args, params)  # type: ignore[no-any-return]
     message = out_of_bounds(dim, x.shape[dim])
@@ -285,7 +271,9 @@ def put_one_each(
 
 @rule("index_select")
 def index_select(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any]) -> Value:
-    x, index_of, dim = args[0], args[1], params["dim"]
+    x: Value = args[0]
+    index_of: Value = args[1]
+    dim = params["dim"]
     rank = len(index_of.shape)
 
     def compute(s: Emitter, index: Index) -> V:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from compiler.loop import ir
 from compiler.loop.ir import Buffer, Int, Kernel
 from compiler.loop.kernel import walk
-from compiler.sym.expr import Symbol, as_int, lift
+from compiler.sym.expr import Expr, Symbol, as_int, lift
 from compiler.sym.ranges import Interval, extent
 from compiler.sym.simplify import simplify
 
@@ -35,7 +35,7 @@ def _joined(outer: ir.Loop, inner: ir.Loop, ranges: Mapping[Symbol, Interval]) -
     count = as_int(lift(outer.extent) * inner.extent)
     known = {**ranges, both: extent(count)}
     known |= {Symbol(s.axis): extent(s.extent) for s in walk(inner.body) if isinstance(s, ir.Loop)}
-    replacement = {j: both - i * inner.extent}
+    replacement: dict[Expr, Int] = {j: both - i * inner.extent}
     failed = False
 
     def change(e: Int) -> Int:
@@ -84,7 +84,7 @@ def canonical(body: tuple[ir.Stmt, ...], buffers: Mapping[str, Buffer], title: s
     written = {s.buffer for s in walk(body) if isinstance(s, ir.Store)}
     order.sort(key=lambda b: b in written)
     params = {b: f"{'out' if b in written else 'in'}{n}" for n, b in enumerate(order)}
-    symbols = {Symbol(a): Symbol(b) for a, b in names.items()}
+    symbols: dict[Expr, Int] = {Symbol(a): Symbol(b) for a, b in names.items()}
 
     def index(e: Int) -> Int:
         return as_int(lift(e).subs(symbols))

@@ -1,6 +1,6 @@
 """What must hold of every kernel and plan, checked without running them.
 
-Stage: loop.  In: IR.  Out: nothing, or ``InvalidLoopIR`` that shows the lines around the offender.
+Stage: loop.  In: IR.  Out: nothing, or ``LoopIRError`` that shows the lines around the offender.
 Read next: ``interp`` (what running means).
 """
 
@@ -18,7 +18,7 @@ from tinytorch.dtypes import DType, bool_, int64
 from tinytorch.ops.scalars import VOCABULARY
 
 
-class InvalidLoopIR(Exception):
+class LoopIRError(Exception):
     """A stage broke a rule of the loop IR: a fault of the compiler, never of its user."""
 
 
@@ -38,7 +38,7 @@ class _Checker:
         self.stored: set[str] = set()
 
     def fail(self, stmt: object, why: str) -> None:
-        raise InvalidLoopIR(f"{self.kernel.name}: {why}\n  at {stmt}\n\n{format_kernel(self.kernel)}")
+        raise LoopIRError(f"{self.kernel.name}: {why}\n  at {stmt}\n\n{format_kernel(self.kernel)}")
 
     def run(self) -> None:
         if len(self.buffers) != len(self.kernel.params):
@@ -87,14 +87,13 @@ class _Checker:
         self.ever.add(loop.axis)
 
     def let(self, s: ir.Let) -> None:
-        fn = VOCABULARY.get(s.fn)
-        if fn is None or len(s.args) != fn.arity:
+        if s.fn not in VOCABULARY or len(s.args) != VOCABULARY[s.fn].arity:
             self.fail(s, f"{s.fn} of {len(s.args)} operands is not in the vocabulary")
         types = tuple(self.use(s, a) for a in s.args)
-        if fn.name == "where" and types[0] not in (None, bool_):
+        if s.fn == "where" and types[0] not in (None, bool_):
             self.fail(s, "the condition of where is a bool")
-        operands = {d for d in (types[1:] if fn.name == "where" else types) if d is not None}
-        if fn.arity > 1 and len(operands) > 1:
+        operands = {d for d in (types[1:] if s.fn == "where" else types) if d is not None}
+        if len(types) > 1 and len(operands) > 1:
             self.fail(s, f"operands of several types: {operands}")
         expected = build.result_dtype(s.fn, types)
         if expected is not None and expected is not s.dtype:
@@ -214,12 +213,12 @@ def span(b: Buffer) -> tuple[ir.Int, ir.Int]:
 
 
 def verify_kernel(kernel: Kernel) -> None:
-    """InvalidLoopIR unless names, types, scopes, accumulators, stores and (where decidable) bounds are in order."""
+    """LoopIRError unless names, types, scopes, accumulators, stores and (where decidable) bounds are in order."""
     _Checker(kernel).run()
 
 
 def verify(plan: Plan) -> None:
-    """InvalidLoopIR unless every kernel is valid and the host program defines, writes and frees buffers in order."""
+    """LoopIRError unless every kernel is valid and the host program defines, writes and frees buffers in order."""
     for kernel in plan.kernels:
         verify_kernel(kernel)
     buffers = {b.name: b for b in plan.inputs}
@@ -236,10 +235,10 @@ def _step(plan: Plan, step: ir.Step, buffers: dict[str, Buffer], written: set[st
     match step:
         case ir.Alloc(buffer, fill, reuse):
             if buffer.name in buffers:
-                raise InvalidLoopIR(f"{buffer.name} is allocated twice")
+                raise LoopIRError(f"{buffer.name} is allocated twice")
             if reuse is not None:
                 if reuse not in freed:
-                    raise InvalidLoopIR(f"{buffer.name} reuses {reuse}, which is not free")
+                    raise LoopIRError(f"{buffer.name} reuses {reuse}, which is not free")
                 freed.discard(reuse)
                 buffers.pop(reuse)
             buffers[buffer.name] = buffer
@@ -253,11 +252,11 @@ def _step(plan: Plan, step: ir.Step, buffers: dict[str, Buffer], written: set[st
                     _readable(x.buffer, buffers, written, freed)
             for v in outs:
                 if v.buffer not in buffers or v.buffer in freed:
-                    raise InvalidLoopIR(f"{fn} writes {v.buffer}, which is not allocated")
+                    raise LoopIRError(f"{fn} writes {v.buffer}, which is not allocated")
                 written.add(v.buffer)
         case ir.Free(name):
             if name not in buffers or name in freed:
-                raise InvalidLoopIR(f"{name} is freed but not live")
+                raise LoopIRError(f"{name} is freed but not live")
             freed.add(name)
 
 
@@ -265,12 +264,12 @@ def _run(
     kernel: Kernel, args: tuple[str, ...], buffers: Mapping[str, Buffer], written: set[str], freed: set[str]
 ) -> None:
     if len(args) != len(kernel.params) or len(set(args)) != len(args):
-        raise InvalidLoopIR(f"{kernel.name} takes {len(kernel.params)} different buffers, got {args}")
+        raise LoopIRError(f"{kernel.name} takes {len(kernel.params)} different buffers, got {args}")
     for p, name in zip(kernel.params, args, strict=True):
         if name not in buffers or name in freed:
-            raise InvalidLoopIR(f"{kernel.name} uses {name}, which is not live")
+            raise LoopIRError(f"{kernel.name} uses {name}, which is not live")
         if p.dtype is not buffers[name].dtype:
-            raise InvalidLoopIR(f"{kernel.name}: {p.name} is {p.dtype}, but {name} is {buffers[name].dtype}")
+            raise LoopIRError(f"{kernel.name}: {p.name} is {p.dtype}, but {name} is {buffers[name].dtype}")
         if p.name not in kernel.writes:
             _readable(name, buffers, written, freed)
     written.update(name for p, name in zip(kernel.params, args, strict=True) if p.name in kernel.writes)
@@ -279,4 +278,4 @@ def _run(
 def _readable(name: str, buffers: Mapping[str, Buffer], written: set[str], freed: set[str]) -> None:
     if name not in buffers or name in freed or name not in written:
         state = "freed" if name in freed else "not written" if name in buffers else "unknown"
-        raise InvalidLoopIR(f"{name} is read but {state}")
+        raise LoopIRError(f"{name} is read but {state}")
