@@ -9,15 +9,26 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from compiler.capture.door import make_door, parameters
 from compiler.capture.instrs import check_version
 from compiler.capture.resume import resume_name
-from compiler.capture.runtime import STATE, Captured, CodeCache, Nested, Options
+from compiler.capture.doors import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    error_on_graph_break,
+    graph_break,
+    mark_dynamic,
+    mark_static,
+    maybe_mark_dynamic,
+    nested_compile_region,
+    set_stance,
+)
+from compiler.capture.runtime import Captured, CodeCache, Nested, Options
 from compiler.capture.session import Session
 from compiler.config import Config
 from compiler.config import config as default_config
@@ -124,100 +135,8 @@ def all_captured() -> list[Captured]:
     return [r for cache in list(_caches.values()) for r in cache.records]
 
 
-# --- the small doors --------------------------------------------------------------------------------------------------
-def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """``fn`` runs eager, also when called from compiled code; with ``recursive=False`` what it calls may compile."""
-    if fn is None:
-        return functools.partial(disable, recursive=recursive, reason=reason)
-    original = getattr(fn, "_tt_door", (fn,))[0]
-
-    @functools.wraps(original)
-    def disabled(*args: Any, **kwargs: Any) -> Any:
-        if not recursive:
-            return original(*args, **kwargs)
-        before, STATE.special = STATE.special, True
-        stance, STATE.stance = STATE.stance, "force_eager"
-        try:
-            return original(*args, **kwargs)
-        finally:
-            STATE.special, STATE.stance = before, stance
-
-    disabled._tt_disabled = reason or "disabled"  # type: ignore[attr-defined]
-    return disabled
-
-
-def graph_break(msg: str = "") -> None:
-    """End the graph here.  Does nothing in eager."""
-
-
-def allow_in_graph(fn: Any) -> Any:
-    """Make a call of ``fn`` one node instead of following it.  Mirrors ``torch.compiler.allow_in_graph``."""
-    fn._tt_leaf = True
-    return fn
-
-
-def assume_constant_result(fn: Any) -> Any:
-    """Run ``fn`` while tracing and take its result for ever.  Mirrors ``torch.compiler.assume_constant_result``."""
-    fn._tt_constant = True
-    return fn
-
-
-@contextmanager
-def error_on_graph_break(flag: bool = True) -> Iterator[None]:
-    """Whether a break inside is an error; read while tracing."""
-    yield
-
-
-def mark_dynamic(t: Any, index: int | list[int] | tuple[int, ...], *, min: int = 2, max: float = float("inf")) -> None:
-    """Dimension ``index`` is symbolic from the first compile on.  Mirrors ``torch._dynamo.mark_dynamic``."""
-    marks = dict(getattr(t, "_dynamic_dims", None) or {})
-    for i in [index] if isinstance(index, int) else index:
-        marks[i % t.ndim] = (min, max)
-    t._dynamic_dims = marks
-
-
-maybe_mark_dynamic = mark_dynamic
-
-
-def mark_static(t: Any, index: int | list[int] | tuple[int, ...] | None = None) -> None:
-    """Dimension ``index`` (all, if None) is never symbolic.  Mirrors ``torch._dynamo.mark_static``."""
-    dims = range(t.ndim) if index is None else [index] if isinstance(index, int) else index
-    t._static_dims = {*(getattr(t, "_static_dims", None) or ()), *(i % t.ndim for i in dims)}
-
-
-_STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile")
-
-
-class set_stance:  # noqa: N801 - PyTorch's name
-    """What compiled functions do from now on; as a block or decorator, only inside.  Mirrors ``torch.compiler``."""
-
-    def __init__(self, stance: str = "default") -> None:
-        if stance not in _STANCES:
-            raise RuntimeError(f"invalid torch.compile stance {stance!r}: one of {', '.join(_STANCES)}")
-        self.before = STATE.stance
-        self.stance = stance
-        self._set(stance)
-
-    def _set(self, stance: str) -> None:
-        STATE.stance, STATE.special = stance, stance != "default"
-
-    def __enter__(self) -> None:
-        self._set(self.stance)
-
-    def __exit__(self, *exc: object) -> None:
-        self._set(self.before)
-
-    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        self._set(self.before)
-
-        @functools.wraps(fn)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with set_stance(self.stance):
-                return fn(*args, **kwargs)
-
-        return wrapped
-
-
-__all__ = ["Captured", "all_captured", "allow_in_graph", "assume_constant_result", "captured",
-           "compile_function", "disable", "error_on_graph_break", "graph_break", "mark_dynamic", "mark_static",
-           "maybe_mark_dynamic", "reset", "set_stance"]  # fmt: skip
+__all__ = [
+    "Captured", "all_captured", "allow_in_graph", "assume_constant_result", "captured", "compile_function", "disable",
+    "error_on_graph_break", "graph_break", "mark_dynamic", "mark_static", "maybe_mark_dynamic",
+    "nested_compile_region", "reset", "set_stance",
+]  # fmt: skip

@@ -19,7 +19,7 @@ from compiler.capture.values.sequence import ListValue, SliceValue, TupleValue
 from compiler.capture.values.tensor import SymIntValue, TensorValue
 from compiler.errors import Unsupported
 from compiler.sym.env import SymInt
-from tinytorch import dispatch
+from tinytorch import autograd, dispatch
 from tinytorch.ops.opdef import Op
 from tinytorch.tensor import Tensor
 
@@ -35,10 +35,9 @@ LEAF_MODULES = (
 
 def is_graph_function(fn: Any) -> bool:
     """Whether a call of ``fn`` is a node rather than inlined."""
-    if isinstance(fn, Op):
+    if isinstance(fn, Op) or getattr(fn, "_tt_leaf", False):
         return True
-    module = getattr(fn, "__module__", None) or ""
-    return module.startswith(LEAF_MODULES) and getattr(fn, "__tt_inline__", None) is None
+    return fn is autograd.grad or (getattr(fn, "__module__", None) or "").startswith(LEAF_MODULES)
 
 
 def call(tx: Tracer, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:

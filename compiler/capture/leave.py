@@ -75,7 +75,7 @@ class _Leaving:
         if v is NULL_VALUE:
             return NULL, "null"
         if isinstance(v, Marker):
-            return "None", "state"
+            return self.emit.load(v.current), "state"
         return self.emit.load(v), "value"
 
     def _is_live(self, variable: str, index: int, step: Any, instr: Instr) -> bool:
@@ -110,7 +110,7 @@ class _Leaving:
         cache = self.session.cache_for(code, decode(self.code).instrs[index].place.line)
         emit = self.emit
         fn = f"{emit.obj(FunctionType)}({emit.obj(code)}, {self.scope}, {self.code.co_name!r}, None, {self.cells})"
-        values = [t for t, k in zip(below, kinds, strict=True) if k == "value"]
+        values = [t for t, k in zip(below, kinds, strict=True) if k != "null"]
         values += [p for p in push if p != NULL] + [variables[n] for n in names]
         cached = emit.tx.namespace.name(cache, f"cache_of_{cache.name}")
         return [f"return Tail({cached}, {fn}, ({''.join(v + ', ' for v in values)}))"]

@@ -19,7 +19,8 @@ import bytecode as bc
 
 from compiler.capture.instrs import Handler, Instr, assemble, copy_instrs, decode, number
 
-#: What lies on the stack: a value, the NULL of the calling convention, or the saved exception state under an exception.
+#: What lies on the stack: a value, the NULL of the calling convention, or the saved exception state of a handler, for
+#: which the exception being handled is passed.
 SlotKind = Literal["value", "null", "state"]
 
 
@@ -43,7 +44,7 @@ def resume_code(code: CodeType, point: Point) -> CodeType:
     for instr in instrs:
         if isinstance(instr.arg, bc.CellVar):
             instr.arg = bc.FreeVar(instr.arg.name)
-    values = [f"stack_{i}" for i, kind in enumerate(point.stack) if kind == "value"]
+    values = [f"stack_{i}" for i, kind in enumerate(point.stack) if kind != "null"]
     prologue = _prologue(point, target, values, shared, code.co_firstlineno)
     body = _reachable([*prologue, *instrs])
     names = [*values, *point.variables]
@@ -66,18 +67,14 @@ def _prologue(point: Point, target: Instr, values: Sequence[str], shared: Sequen
     out = [Instr("COPY_FREE_VARS", len(shared))] if shared else []
     out.append(Instr("RESUME", 0))
     names = iter(values)
-    state_at: int | None = None
     for depth, kind in enumerate(point.stack):
         if kind == "null":
             out.append(Instr("PUSH_NULL"))
         elif kind == "state":
-            state_at = depth
-        elif state_at is not None:
             entered = Instr("PUSH_EXC_INFO")
             out.append(Instr("LOAD_FAST", next(names)))
-            out.append(Instr("RAISE_VARARGS", 1, handler=Handler(entered, state_at, False)))
-            out.append(entered)
-            state_at = None
+            out.append(Instr("RAISE_VARARGS", 1, handler=Handler(entered, depth, False)))
+            out += [entered, Instr("POP_TOP")]
         else:
             out.append(Instr("LOAD_FAST", next(names)))
     if point.raises:

@@ -88,7 +88,7 @@ class Session:
         return made
 
     def _plan_break(self, e: Unsupported) -> None:
-        if self.cache.options.fullgraph:
+        if self.cache.options.fullgraph or self.tx.strict:
             raise e.with_traceback(None) from None
         self.stop_at, self.reason = self.at_step - 1, e
 

@@ -87,6 +87,7 @@ class Tracer:
         self.frames: list[Frame] = []
         self.handled: ObjectValue | None = None
         self.inputs: dict[TensorValue | SymIntValue, Node] = {}
+        self.sizes_from: set[TensorValue | SymIntValue] = set()  # inputs that nodes read sizes of
         self.by_id: dict[int, Value] = {}
         self.by_fake: dict[int, TensorValue] = {}
         self.by_real_id: dict[int, Any] = {}
@@ -96,6 +97,7 @@ class Tracer:
         self.modes = (tape.mode.grad, tape.mode.inference)  # as the call began
         self.used_modes = False
         self.mode_nodes = 0
+        self.strict: bool | None = None  # what error_on_graph_break said
         self.steps = 0
 
     # --- guards and places ---
@@ -323,6 +325,8 @@ class Tracer:
         """Sizes that a node mentions must be read from some input of the graph."""
         for symbol in expr.free_symbols:
             owner = self.symbols[symbol.name][1]
+            assert isinstance(owner, TensorValue | SymIntValue)
+            self.sizes_from.add(owner)
             if isinstance(owner, TensorValue):
                 self.node_of(owner)
             elif isinstance(owner, SymIntValue) and owner not in self.inputs:
@@ -340,7 +344,7 @@ class Tracer:
             self.guards.add("ALIAS", f"len({{{{{ids}}}}}) == {len(sources)}", *sources)
 
     def guard_memory(self) -> None:
-        """A graph that writes to an input relies on which inputs share that memory."""
+        """A graph that writes to an input relies on which inputs share that memory, and on how they lie there."""
         inputs = [v for v in self.inputs if isinstance(v, TensorValue) and v.source is not None]
         written = [v for v in inputs if v.fake._data.storage in self.written]
         for w in written:
@@ -348,10 +352,10 @@ class Tracer:
                 if other is w or (other in written and id(other) < id(w)):
                     continue
                 assert w.source is not None and other.source is not None and w.obj is not None and other.obj is not None
-                overlap = self.namespace.source(may_overlap, "may_overlap")
-                if may_overlap(w.obj, other.obj):
-                    breaks.unsupported(breaks.OPERATION, "a write to an input that overlaps another")
-                self.guards.add("MEMORY", "not {2}({0}, {1})", w.source, other.source, overlap)
+                measure = self.namespace.source(distance, "distance")
+                found = distance(w.obj, other.obj)
+                form = "{2}({0}, {1}) is None" if found is None else f"{{2}}({{0}}, {{1}}) == {found}"
+                self.guards.add("MEMORY", form, w.source, other.source, measure)
 
     def note_writes(self, node: Node) -> None:
         for t in self.interp.wrote:
@@ -361,12 +365,24 @@ class Tracer:
         return realize(self, value)
 
 
-def may_overlap(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors may share memory."""
-    if a is b:
-        return True
+def distance(a: Tensor, b: Tensor) -> int | None:
+    """Bytes from the first element of ``a`` to that of ``b``; None if their stretches of memory are apart."""
     x, y = a._data, b._data
-    return isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and bool(np.may_share_memory(x, y))
+    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+        if not np.may_share_memory(x, y):
+            return None
+        return int(y.__array_interface__["data"][0] - x.__array_interface__["data"][0])
+    if type(x) is not type(y):
+        return None
+    (low_x, high_x), (low_y, high_y) = _stretch(x), _stretch(y)
+    return int(y.data.ptr - x.data.ptr) if low_x < high_y and low_y < high_x else None
+
+
+def _stretch(x: Any) -> tuple[int, int]:
+    """Addresses of the first byte of a CuPy array, and after its last."""
+    reach = [(n - 1) * s for n, s in zip(x.shape, x.strides, strict=True)]
+    low = x.data.ptr + sum(r for r in reach if r < 0)
+    return low, x.data.ptr + sum(r for r in reach if r > 0) + x.itemsize if x.size else low
 
 
 def input_name(path: str) -> str:

@@ -363,7 +363,11 @@ def _object(tx: Tracer, obj: Any, source: Source) -> Value:
 
 def _exception(tx: Tracer, obj: BaseException, source: Source) -> Value:
     _type_guard(tx, obj, source)
-    return tx.remember(obj, ObjectValue(type(obj), source, obj))  # type: ignore[no-any-return]
+    value = ObjectValue(type(obj), source, obj)
+    args = source.attr("args")
+    tx.guard("LENGTH", f"len({{0}}) == {len(obj.args)}", args)
+    value.slots["args"] = TupleValue([Lazy(a, args.item(i)) for i, a in enumerate(obj.args)])
+    return tx.remember(obj, value)  # type: ignore[no-any-return]
 
 
 _HEAP_TYPE = 1 << 9

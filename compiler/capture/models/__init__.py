@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compiler.capture.models import (
     builtins_,
+    doors,
     iterators,
     mappings,
     numbers,
@@ -19,6 +20,6 @@ from compiler.capture.models.registry import get, is_pure, new_of, refuse
 new = new_of
 
 __all__ = [
-    "builtins_", "get", "is_pure", "iterators", "mappings", "new", "new_of", "numbers", "objects_", "optimizers", "polyfills",
+    "builtins_", "doors", "get", "is_pure", "iterators", "mappings", "new", "new_of", "numbers", "objects_", "optimizers", "polyfills",
     "refuse", "sequences", "sets", "tensors",
 ]  # fmt: skip

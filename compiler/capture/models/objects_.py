@@ -227,9 +227,6 @@ def _init_exception(tx: Tracer, me: ObjectValue, *args: Value, **kwargs: Value) 
 
 @model(BaseException.__dict__["args"])
 def exception_args(tx: Tracer, me: ObjectValue) -> Value:
-    if me.obj is not None and "args" not in me.slots:
-        assert me.source is not None
-        me.slots["args"] = tx.wrap(me.obj.args, me.source.attr("args"))
     return me.args()
 
 

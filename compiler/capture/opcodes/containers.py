@@ -40,18 +40,21 @@ class ContainerOps(Ops):
         value = self.pop_raw()
         found = self.top(instr.arg)
         assert isinstance(found, ListValue)
+        self.tx.effects.touch(found)
         found.items.append(value)
 
     def SET_ADD(self, instr: Instr) -> None:
         value = self.pop()
         found = self.top(instr.arg)
         assert isinstance(found, SetValue)
+        self.tx.effects.touch(found)
         found.items.setdefault(key_of(self.tx, value), value)
 
     def MAP_ADD(self, instr: Instr) -> None:
         value, key = self.pop_raw(), self.pop()
         found = self.top(instr.arg)
         assert isinstance(found, DictValue)
+        self.tx.effects.touch(found)
         hashed = key_of(self.tx, key)
         found.entries[hashed] = (found.entries.get(hashed, (key, value))[0], value)
 
@@ -59,12 +62,14 @@ class ContainerOps(Ops):
         iterable = self.pop()
         found = self.top(instr.arg)
         assert isinstance(found, ListValue)
+        self.tx.effects.touch(found)
         found.items.extend(self.tx.protocol.unpack(self.tx, iterable))
 
     def SET_UPDATE(self, instr: Instr) -> None:
         iterable = self.pop()
         found = self.top(instr.arg)
         assert isinstance(found, SetValue)
+        self.tx.effects.touch(found)
         for v in self.tx.protocol.unpack(self.tx, iterable):
             found.items.setdefault(key_of(self.tx, v), v)
 
@@ -72,6 +77,7 @@ class ContainerOps(Ops):
         other = self.pop()
         found = self.top(instr.arg)
         assert isinstance(found, DictValue)
+        self.tx.effects.touch(found)
         for key, entry in self.tx.protocol.mapping_entries(self.tx, other):
             found.entries[key] = (found.entries.get(key, entry)[0], entry[1])
 
@@ -80,6 +86,7 @@ class ContainerOps(Ops):
         other = self.pop()
         found = self.top(instr.arg)
         assert isinstance(found, DictValue)
+        self.tx.effects.touch(found)
         for key, entry in self.tx.protocol.mapping_entries(self.tx, other):
             if key in found.entries:
                 self.tx.raise_(TypeError, f"got multiple values for keyword argument '{key}'")

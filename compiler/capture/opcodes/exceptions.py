@@ -44,7 +44,7 @@ class ExceptionOps(Ops):
 
     def PUSH_EXC_INFO(self, instr: Instr) -> None:
         exc = self.pop()
-        self.push(Marker(self.tx.handled))
+        self.push(Marker(self.tx.handled, exc))
         self.push(exc)
         assert isinstance(exc, ObjectValue)
         self.tx.handled = exc

@@ -60,10 +60,22 @@ def _call_function(tx: Tracer, fn: UserFunction, args: list[Value], kwargs: dict
     if model is not None:
         return model(tx, *[realize(tx, a) for a in args], **{k: realize(tx, v) for k, v in kwargs.items()})
     if fn.obj is not None:
+        if "_tt_door" in fn.obj.__dict__ and fn.source is not None:
+            return call(tx, tx.wrap(fn.obj._tt_door[0], fn.source.attr("_tt_door").item(0)), args, kwargs)
+        if "_tt_constant" in fn.obj.__dict__:
+            return constant_result(tx, fn, args, kwargs)
         if graphs.is_graph_function(fn.obj):
             return graphs.call(tx, fn.obj, args, kwargs)
         tx.check_callable(fn.obj)
     return inline(tx, fn, args, kwargs)
+
+
+def constant_result(tx: Tracer, fn: UserFunction, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A function whose result the program says never changes: run it now."""
+    found = fold(tx, fn.obj, args, kwargs)
+    if found is None:
+        breaks.unsupported(breaks.OPERATION, f"{fn.qualname} is to be constant, but its arguments are not known")
+    return found
 
 
 def _call_method(tx: Tracer, method: BoundMethod, args: list[Value], kwargs: dict[str, Value]) -> Value:

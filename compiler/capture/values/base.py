@@ -143,5 +143,6 @@ NULL = NullValue()
 class Marker(Value):
     """Interpreter state on the value stack: the exception info saved by PUSH_EXC_INFO."""
 
-    def __init__(self, handled: Value | None) -> None:
-        self.handled = handled
+    def __init__(self, handled: Value | None, current: Value) -> None:
+        self.handled = handled  # before
+        self.current = current  # since

@@ -1,0 +1,36 @@
+"""What the doors of ``tinytorch.compiler`` mean inside a trace.
+
+Stage: capture.  See ``registry`` and ``capture.doors``.  Read next: ``capture.entry``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.capture import breaks, doors
+from compiler.capture.models.registry import model
+from compiler.capture.values.base import ConstantValue, Value
+
+if TYPE_CHECKING:
+    from compiler.capture.tracer import Tracer
+
+
+@model(doors.graph_break)
+def graph_break(tx: Tracer, msg: Value = ConstantValue("")) -> Value:
+    breaks.unsupported(breaks.USER_BREAK, str(msg.const()))
+
+
+@model(doors.set_strict)
+def set_strict(tx: Tracer, flag: Value) -> Value:
+    before, tx.strict = tx.strict, flag.const()
+    return ConstantValue(before)
+
+
+@model(doors.mark_dynamic, doors.mark_static, doors.disable)
+def marked_inside(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
+    breaks.unsupported(breaks.SKIPPED_CALL, "a mark made inside compiled code")
+
+
+@model(doors.set_stance)
+def stance_inside(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
+    breaks.unsupported(breaks.SKIPPED_CALL, "set_stance inside compiled code")
