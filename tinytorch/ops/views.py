@@ -144,15 +144,37 @@ def _view_infer(x: Meta, shape: Shape) -> Meta:
     return Meta(tuple(shape), x.dtype, strides)
 
 
-def _view_body(index: Index, shape: Shape, **params: Any) -> tuple[Any, ...]:
-    """Count through the output's elements, then find the place in the input's shape."""
-    flat: Any = 0
-    for i, step in zip(index, contiguous_strides(params["shape_out"]), strict=True):
-        flat = flat + i * step
-    out = []
-    for size, step in zip(shape, contiguous_strides(shape), strict=True):
-        out.append(flat // step % size)
+def _view_body(index: Index, shape: Shape, shape_out: Shape) -> tuple[Any, ...]:
+    """Blocks of dimensions that hold equally many elements map to each other; within a block, count through it."""
+    out: list[Any] = []
+    for ins, outs in _blocks(shape, shape_out):
+        flat: Any = 0
+        for d in outs:
+            flat = flat * shape_out[d] + index[d]
+        block: list[Any] = []
+        for d in reversed(ins):
+            first = d == ins[0]
+            block.append(flat if first else flat % shape[d])
+            flat = flat if first else flat // shape[d]
+        out += reversed(block)
     return tuple(out)
+
+
+def _blocks(a: Shape, b: Shape) -> list[tuple[range, range]]:
+    """Dimensions of ``a`` and of ``b``, cut wherever both have the same number of elements to the right."""
+
+    def cuts(shape: Shape) -> dict[Any, int]:
+        places, n = {1: len(shape)}, 1
+        for d in range(len(shape) - 1, -1, -1):
+            n = n * shape[d]
+            places[n] = d
+        return places
+
+    left, right = cuts(a), cuts(b)
+    ends = [(left[n], right[n]) for n in left if n in right]
+    starts = [*ends[1:], (0, 0)]
+    blocks = [(range(i, k), range(j, m)) for (i, j), (k, m) in zip(starts, [(len(a), len(b)), *starts[:-1]])]
+    return blocks[::-1]
 
 
 def _view_vjp(out: Any, x: Any, shape: Shape) -> Any:
@@ -165,7 +187,7 @@ view = Op(
     kind="view",
     infer=_view_infer,
     kernel=lambda xp, x, shape: x.reshape(shape),
-    body=lambda index, shape_in, shape: _view_body(index, shape_in, shape_out=shape),
+    body=lambda index, shape_in, shape: _view_body(index, shape_in, shape),
     vjp=_view_vjp,
     recompute="free",
 )
