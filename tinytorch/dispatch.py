@@ -92,7 +92,10 @@ def write(dst: Tensor, src: Tensor) -> None:
         _refuse_overlap(dst)
     interpreter = current.interpreter
     if interpreter is None:
-        array_module(dst.device).copyto(dst._data, src._data, casting="unsafe")
+        data = src._data
+        if dst._storage is not None and dst._storage is src._storage:
+            data = data.copy()  # NumPy's copyto may read what it has just written
+        array_module(dst.device).copyto(dst._data, data, casting="unsafe")
     else:
         interpreter.write(dst, src)
     dst._bump_version()
