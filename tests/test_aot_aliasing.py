@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from compiler.aot.autograd import aot_autograd
 from compiler.errors import InvalidGradError
 from compiler.ir.verify import verify
-from tinytorch import ops, tape
+from tinytorch import engine, ops, tape
 from tinytorch.device import cpu
 from tinytorch.ops.views import contiguous_strides
 from tinytorch.tensor import Tensor
@@ -173,7 +173,7 @@ def observe(program: Program, leaves: list[Tensor], inputs: list[Tensor], result
     ]
     roots = [t for t in results if t.requires_grad]
     if roots:
-        tape.backward(roots, [tensor(np.ones(t.shape) * (i + 1)) for i, t in enumerate(roots)])
+        engine.backward(roots, [tensor(np.ones(t.shape) * (i + 1)) for i, t in enumerate(roots)])
     seen["grads"] = [None if t.grad is None else np.round(t.grad._data, 4).tolist() for t in leaves]
     return seen
 

@@ -6,7 +6,7 @@ functional graph of rows and what the runtime must know to stand in for the eage
     inputs    primals_0 ..., base_0 ..., rng_state_0 ..., tangents_0 ...
     outputs   the forward's (results, then new values of inputs written in place), then one gradient per input that has one
 
-Nothing here knows a derivative: ``tape.backward`` does, and the tracer writes down what it does.
+Nothing here knows a derivative: ``engine.backward`` does, and the tracer writes down what it does.
 Mirrors ``aot_autograd``'s joint trace in PyTorch.  Read next: ``aliasing``, ``runtime``.
 """
 
@@ -25,7 +25,7 @@ from compiler.ir.graph import Node
 from compiler.ir.interp import Interpreter
 from compiler.ir.module import GraphModule
 from compiler.passes.tidy import tidy
-from tinytorch import tape
+from tinytorch import engine, tape
 from tinytorch.ops.opdef import TABLE, Op
 from tinytorch.tensor import Tensor
 
@@ -276,7 +276,7 @@ class _Finish:
         roots = [self.tensors[k] for k in tangents]
         cotangents = [_tangent(self.tracer, i, root) for i, root in enumerate(roots)]
         wanted = [i for i, t in enumerate(self.leaves) if t is not None]
-        grads = tape.backward(roots, cotangents, inputs=[self.leaves[i] for i in wanted], accumulate=False)
+        grads = engine.backward(roots, cotangents, inputs=[self.leaves[i] for i in wanted], accumulate=False)
         nodes: list[Node | None] = [None] * len(self.leaves)
         for i, g in zip(wanted, grads, strict=True):
             nodes[i] = None if g is None else self.tracer.node_of(g)
