@@ -17,6 +17,8 @@ from tinytorch.nn import functional as F
 from tinytorch.nn import init
 from tinytorch.nn.containers import ModuleList
 from tinytorch.nn.dropout import Dropout
+from tinytorch.nn.functional.sdp_backend import SDPBackend as SDPBackend
+from tinytorch.nn.functional.sdp_backend import sdpa_kernel as sdpa_kernel
 from tinytorch.nn.linear import Linear, NonDynamicallyQuantizableLinear
 from tinytorch.nn.module import Module
 from tinytorch.nn.normalization import LayerNorm

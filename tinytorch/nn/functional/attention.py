@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tinytorch import dtypes, ops
+from tinytorch import dtypes, ops, rng
 from tinytorch.nn.functional.drop import dropout
 from tinytorch.nn.functional.lookup import linear
+from tinytorch.nn.functional.sdp_backend import blocked_allowed, math_allowed
 from tinytorch.tensor import Tensor
 
 
@@ -28,13 +29,18 @@ def scaled_dot_product_attention(
     """softmax(query key^T scale + mask) value (Vaswani et al., 2017).
 
     query (..., L, E), key (..., S, E), value (..., S, Ev) give (..., L, Ev).  A bool mask says who takes part, any
-    other is added.  With ``enable_gqa`` each head of key and value serves several heads of query.
+    other is added.  With ``enable_gqa`` each head of key and value serves several heads of query.  Runs as one row
+    that never makes the (L, S) matrix; ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` asks for the plain formula.
     """
     if is_causal and attn_mask is not None:
         raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    if blocked_allowed() and _fits_row(query, key, value, attn_mask, dropout_p, enable_gqa):
+        return _blocked(query, key, value, attn_mask, dropout_p, is_causal, factor)
+    if not math_allowed():
+        raise RuntimeError("No available kernel. Aborting execution.")
     if enable_gqa:
         key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = (query * factor).matmul(key.transpose(-2, -1))
     if is_causal:
         attn_mask = causal_mask(query.shape[-2], key.shape[-2], query)
@@ -42,6 +48,51 @@ def scaled_dot_product_attention(
         scores = ops.where(attn_mask, scores, -math.inf) if attn_mask.dtype is dtypes.bool_ else scores + attn_mask
     weights = scores.softmax(-1) if is_causal or attn_mask is None else _softmax_rows(scores)
     return dropout(weights, dropout_p).matmul(value)
+
+
+def _fits_row(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, grouped: bool) -> bool:
+    """Whether the row ``attention`` covers the case: (N,) heads, no broadcasting between q, k and v, no gradient of the
+    mask, one floating type.  What is wrong altogether is left to the plain formula's messages."""
+    if not (q.dim() == k.dim() == v.dim() in (3, 4)) or not q.dtype.is_floating_point:
+        return False
+    if not (q.dtype is k.dtype is v.dtype) or not 0.0 <= dropout_p < 1.0:
+        return False
+    if mask is not None and (mask.requires_grad or mask.dim() > q.dim() or not _mask_fits(mask, q, k)):
+        return False
+    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2] or k.shape[:-2] != v.shape[:-2]:
+        return False
+    if any(isinstance(n, int) and n == 0 for n in (*q.shape, *k.shape, *v.shape)):
+        return False
+    if not grouped:
+        return q.shape[:-2] == k.shape[:-2]
+    return q.shape[:-3] == k.shape[:-3] and q.shape[-3] % k.shape[-3] == 0
+
+
+def _mask_fits(mask: Tensor, q: Tensor, k: Tensor) -> bool:
+    """Broadcasts to the scores; ones of a type that may be added."""
+    if mask.dtype is not dtypes.bool_ and not mask.dtype.is_floating_point:
+        return False
+    scores = (*q.shape[:-1], k.shape[-2])
+    return all(
+        n == s or (isinstance(n, int) and n == 1) for n, s in zip(reversed(mask.shape), reversed(scores), strict=False)
+    )
+
+
+def _blocked(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, causal: bool, scale: float
+) -> Tensor:
+    """Through the row ``attention``, whose dropout draws the bits that a mask over all scores would."""
+    single = q.dim() == 3
+    if single:
+        q, k, v = (x.unsqueeze(0) for x in (q, k, v))
+    while mask is not None and mask.dim() < 4:
+        mask = mask.unsqueeze(0)
+    state, shift = None, 0
+    if dropout_p:
+        numel = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
+        state, shift = rng.default_generator.draw(numel, q.device)
+    out, _ = ops.attention(q, k, v, mask, state, causal=causal, scale=scale, dropout=dropout_p, shift=shift)
+    return out.squeeze(0) if single else out
 
 
 def causal_mask(rows: Any, columns: Any, like: Tensor) -> Tensor:
