@@ -24,6 +24,7 @@ class Guard:
     form: str
     parts: tuple[Source, ...]
     where: str = ""
+    implied_by: str = ""  # text of a source: if that is read, this guard says nothing new
 
     @property
     def text(self) -> str:
@@ -39,10 +40,10 @@ class GuardSet:
     def __init__(self) -> None:
         self.guards: dict[tuple[str, tuple[Source, ...]], Guard] = {}
 
-    def add(self, kind: str, form: str, *parts: Source, where: str = "") -> None:
+    def add(self, kind: str, form: str, *parts: Source, where: str = "", implied_by: str = "") -> None:
         key = (form, parts)
         if key not in self.guards:
-            self.guards[key] = Guard(kind, form, parts, where)
+            self.guards[key] = Guard(kind, form, parts, where, implied_by)
 
     def __iter__(self) -> Any:
         return iter(self.guards.values())
@@ -57,11 +58,24 @@ STALE = "(AttributeError, LookupError, TypeError, ValueError, NameError)"
 
 def print_check(guards: Iterable[Guard], arguments: Sequence[str], carry: Sequence[Source]) -> str:
     """The source text of ``check``."""
-    printer = _Printer(guards, carry)
+    printer = _Printer(without_implied(guards, carry), carry)
     lines = [f"def check({', '.join(arguments)}):", "    try:"]
     lines += [f"        {line}" for line in printer.body()]
     lines += [f"    except {STALE}:", "        return None"]
     return "\n".join(lines) + "\n"
+
+
+def without_implied(guards: Iterable[Guard], carry: Sequence[Source]) -> list[Guard]:
+    """Leave out ``'k' in d`` where ``d['k']`` is read anyway: a missing key fails the check by itself."""
+    guards = list(guards)
+    read: set[str] = set()
+    todo = [p for g in guards for p in g.parts] + list(carry)
+    while todo:
+        source = todo.pop()
+        if source.text not in read:
+            read.add(source.text)
+            todo += source.parts
+    return [g for g in guards if g.implied_by not in read]
 
 
 class _Printer:

@@ -101,9 +101,9 @@ class Tracer:
         self.steps = 0
 
     # --- guards and places ---
-    def guard(self, kind: str, form: str, *parts: Source) -> None:
+    def guard(self, kind: str, form: str, *parts: Source, implied_by: str = "") -> None:
         """The trace relies on ``form`` of ``parts`` from here on."""
-        self.guards.add(kind, form, *parts, where=self.where())
+        self.guards.add(kind, form, *parts, where=self.where(), implied_by=implied_by)
 
     def where(self) -> str:
         stack = self.user_stack()

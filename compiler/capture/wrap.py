@@ -11,6 +11,7 @@ import collections
 import enum
 import functools
 import re
+import weakref
 from collections.abc import Callable
 from types import (
     BuiltinFunctionType,
@@ -51,6 +52,8 @@ from compiler.sym.env import SymInt
 from compiler.sym.expr import expr_of
 from compiler.fake import fake_like
 from tinytorch import tape
+from tinytorch.nn import module
+from tinytorch.nn.parameter import Buffer, Parameter
 from tinytorch.device import Device
 from tinytorch.dtypes import DType
 from tinytorch.ops.opdef import Op
@@ -262,11 +265,16 @@ def _list(tx: Tracer, obj: list[Any], source: Source) -> Value:
 
 
 def _dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
-    _type_guard(tx, obj, source)
+    if not (type(obj) is dict and source.text.endswith(_REGISTRY_ENDINGS)):
+        _type_guard(tx, obj, source)
     value = DictValue.wrap(obj, source)
     if isinstance(obj, collections.defaultdict):
         value.default_factory = Lazy(obj.default_factory, source.attr("default_factory"))
     return tx.remember(obj, value)  # type: ignore[no-any-return]
+
+
+#: The dicts that every ``nn.Module`` makes for itself are dicts.
+_REGISTRY_ENDINGS = tuple(f".__dict__[{name!r}]" for name in module._REGISTRIES)
 
 
 def _set(tx: Tracer, obj: set[Any] | frozenset[Any], source: Source) -> Value:
@@ -428,6 +436,9 @@ def tensor_guards(tx: Tracer, value: TensorValue) -> None:
     data, fake_data = source.attr("_data"), fake._data
     names = tx.namespace
     tx.guard("TENSOR", "type({0}) is {1}", source, names.source(type(obj)))
+    if type(obj) in (Parameter, Buffer) and fake_data.shape == obj._data.shape:
+        _lasting_tensor_guards(tx, obj, source, data)
+        return
     if all(isinstance(s, int) for s in fake_data.shape):
         tx.guard("TENSOR", f"{{0}}.shape == {tuple(fake_data.shape)!r}", data)
     else:
@@ -450,6 +461,23 @@ def tensor_guards(tx: Tracer, value: TensorValue) -> None:
         tx.guard("TENSOR", f"{{0}}._base is not None and {{0}}.requires_grad is {wants}", source)
     if wants:
         tx.guard("TENSOR", "{0}._node is None" if obj._made_by()[0] is None else "{0}._node is not None", source)
+
+
+def _lasting_tensor_guards(tx: Tracer, obj: Tensor, source: Source, data: Source) -> None:
+    """Parameters and buffers keep their array: the same array has the same shape, strides and type."""
+    names = tx.namespace
+    array = obj._data
+    known = names.source(weakref.ref(array), "array") if isinstance(array, np.ndarray) else None
+    full = f"{{0}}.shape == {tuple(array.shape)!r} and {{0}}.strides == {tuple(array.strides)!r} and {{0}}.dtype == {{1}}"
+    dtype = names.source(array.dtype, array.dtype.name)
+    if known is None:
+        tx.guard("TENSOR", full, data, dtype)
+    else:
+        tx.guard("TENSOR", f"{{0}} is {{2}}() or {full}", data, dtype, known)
+    tx.guard("TENSOR", "{0}.device is {1}", source, names.source(obj.device, str(obj.device)))
+    tx.guard("TENSOR", f"{{0}}._requires_grad is {obj.requires_grad}", source)
+    if type(obj) is Buffer and obj.requires_grad:
+        tx.guard("TENSOR", "{0}._node is None", source)
 
 
 def size_form(tx: Tracer, text: str, first: int) -> tuple[str, list[Source]]:

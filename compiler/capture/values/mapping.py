@@ -15,7 +15,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks
-from compiler.capture.source import literal
+from compiler.capture.source import escape, literal
 from compiler.capture.values.base import ConstantValue, Lazy, NotConstantError, Value, realize
 from compiler.capture.values.identity import IdValue
 from compiler.capture.values.sequence import TupleValue
@@ -177,7 +177,9 @@ class DictValue(Value):
         assert self.source is not None
         text = literal(key)
         if text is not None:
-            tx.guard("KEY", form.replace("{0}", text.replace("{", "{{").replace("}", "}}")).replace("{1}", "{0}"), self.source)
+            asked = form.replace("{0}", escape(text)).replace("{1}", "{0}")
+            implied_by = self.source.item(key).text if " not in " not in form else ""
+            tx.guard("KEY", asked, self.source, implied_by=implied_by)
         elif key_value is not None and key_value.source is not None:
             tx.guard("KEY", form, key_value.source, self.source)
         elif not (key_value is not None and key_value.real() is None):
