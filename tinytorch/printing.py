@@ -43,7 +43,7 @@ def tensor_text(self: Any) -> str:
     usual = (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_)
     if data.size == 0 and data.ndim != 1:
         notes.append(f"size={tuple(data.shape)}")
-    if self.dtype not in usual and not (self.dtype is dtypes.complex64) or data.size == 0 and self.dtype is dtypes.int64:
+    if self.dtype not in usual and self.dtype is not dtypes.complex64 or data.size == 0 and self.dtype is dtypes.int64:
         notes.append(f"dtype={self.dtype}")
     if self._made_by()[0] is not None:
         notes.append(f"grad_fn={self.grad_fn!r}")

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinytorch import dtypes, tape
+from tinytorch import dtypes, engine, tape
 from tinytorch.device import Device
 from tinytorch.dtypes import DType
+from tinytorch.hooks import HookList, RemovableHandle
 from tinytorch.ops.opdef import TABLE, Op
 
 
@@ -215,9 +216,9 @@ class Tensor:
 
     def _is_leaf_or_view_of_leaf(self) -> bool:
         base = self._base
-        if base is None:
-            return self._node is None
-        return base._node is None and base._requires_grad
+        if self._node is None and self._requires_grad:
+            return True
+        return base is not None and base._node is None and base._requires_grad
 
     def _made_by(self) -> tuple[Any, int]:
         if self._base is not None:
@@ -233,8 +234,10 @@ class Tensor:
         self._node, self._number, self._requires_grad = node, number, True
         if self._base is not None:
             self._view_version = self._version
-        if self._hooks or self._retains_grad:
-            self._watch()
+        if self._hooks is not None:  # of the value before: they stay with the node that made it
+            self._hooks = None
+        if self._retains_grad and node is not None:
+            node.watch(number).keep_for(self)
 
     def _forget_history(self) -> None:
         self._node, self._number, self._requires_grad = None, 0, False
@@ -243,12 +246,6 @@ class Tensor:
         t = self._alias()
         t._node, t._number = self._node, self._number
         return t
-
-    def _watch(self) -> None:
-        """Have the node tell this tensor of its gradient (hooks, retain_grad)."""
-        if self._node.retain is None:
-            self._node.retain = {}
-        self._node.retain[self._number] = self
 
     def _sync_view(self) -> None:
         """A view whose base was written since takes its history from the base again, as the same view of it."""
@@ -282,26 +279,38 @@ class Tensor:
         if inputs is not None and isinstance(inputs, Tensor):
             inputs = [inputs]
         keep = create_graph if retain_graph is None else retain_graph
-        tape.backward([self], [gradient], retain_graph=keep, create_graph=create_graph, inputs=inputs)
+        engine.backward([self], [gradient], retain_graph=keep, create_graph=create_graph, inputs=inputs)
 
     def register_hook(self, hook: Any) -> Any:
         """Call ``hook(grad)`` when the gradient of this tensor is known; what it returns replaces the gradient."""
-        from tinytorch.hooks import RemovableHandle
-
         if not self.requires_grad:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        node, number = self._made_by()
         if self._hooks is None:
-            self._hooks = {}
+            self._hooks = {} if node is None else node.watch(number).hooks
         handle = RemovableHandle(self._hooks)
         self._hooks[handle.id] = hook
-        if self._made_by()[0] is not None:
-            self._watch()
         return handle
 
+    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+        """Call ``hook(tensor)`` after the gradient of this leaf was accumulated."""
+        if not self.is_leaf:
+            raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+        self._post_hooks = self._post_hooks or HookList()
+        return self._post_hooks.add(hook)
+
     def retain_grad(self) -> None:
-        if self._made_by()[0] is not None:
+        """Let ``grad`` be kept also though this tensor is no leaf."""
+        if not self.requires_grad:
+            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+        node, number = self._made_by()
+        if node is not None:
             self._retains_grad = True
-            self._watch()
+            node.watch(number).keep_for(self)
+
+    @property
+    def retains_grad(self) -> bool:
+        return self._retains_grad
 
     # --- in-place ------------------------------------------------------------------------------------------------
     def _take_result(self, out: Tensor) -> Tensor:

@@ -5,16 +5,24 @@ Stage: eager.  In: tensors with a history.  Out: gradients.  Read next: ``tape``
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from tinytorch import tape
+from tinytorch import engine
+from tinytorch.autograd import anomaly as anomaly_mode
+from tinytorch.autograd import function
+from tinytorch.autograd.anomaly import detect_anomaly, set_detect_anomaly
+from tinytorch.autograd.function import Function
 from tinytorch.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 from tinytorch.tensor import Tensor
 
 Variable = Tensor
 
-__all__ = ["Variable", "backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
+__all__ = [
+    "Function", "Variable", "anomaly_mode", "backward", "detect_anomaly", "enable_grad", "function", "grad",
+    "gradcheck", "gradgradcheck", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+]  # fmt: skip
 
 
 def _list(x: Any) -> list[Any]:
@@ -29,7 +37,7 @@ def backward(
     roots = _list(tensors)
     given = [None] * len(roots) if grad_tensors is None else _list(grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph
-    tape.backward(
+    engine.backward(
         roots, given, retain_graph=keep, create_graph=create_graph, inputs=None if inputs is None else _list(inputs)
     )
 
@@ -47,7 +55,7 @@ def grad(
     if not all(t.requires_grad for t in wanted):
         raise RuntimeError("One of the differentiated Tensors does not require grad")
     keep = create_graph if retain_graph is None else retain_graph
-    found = tape.backward(
+    found = engine.backward(
         roots, given, retain_graph=keep, create_graph=create_graph, inputs=wanted, accumulate=False
     )
     if materialize_grads:
@@ -59,3 +67,17 @@ def grad(
             "allow_unused=True if this is the desired behavior."
         )
     return tuple(found)
+
+
+def gradcheck(func: Any, inputs: Any, **options: Any) -> bool:
+    """See ``autograd.checks``, which is loaded when first needed."""
+    return _checker("gradcheck")(func, inputs, **options)  # type: ignore[no-any-return]
+
+
+def gradgradcheck(func: Any, inputs: Any, grad_outputs: Any = None, **options: Any) -> bool:
+    """See ``autograd.checks``."""
+    return _checker("gradgradcheck")(func, inputs, grad_outputs, **options)  # type: ignore[no-any-return]
+
+
+def _checker(name: str) -> Any:
+    return getattr(importlib.import_module("tinytorch.autograd.checks"), name)

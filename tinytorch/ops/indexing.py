@@ -472,8 +472,7 @@ def _scatter_reduce_vjp(out: Any, x: Any, index: Any, src: Any, dim: int, reduce
 
     def of_x(g: Any) -> Any:
         mine, _, part = shares(g)
-        untouched = g if include_self else None
-        return TABLE["mul"](part, mine) if untouched is not None else TABLE["mul"](part, mine)
+        return TABLE["mul"](part, mine)
 
     def of_src(g: Any) -> Any:
         _, theirs, part = shares(g)

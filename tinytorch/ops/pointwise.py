@@ -392,7 +392,7 @@ overwrite = row(
     lambda s, x, y: y,
     lambda out, x, y: (lambda g: mul(g, 0.0), lambda g: g),
     infer=_overwrite_infer,
-    kernel=lambda xp, x, y: xp.broadcast_to(y, x.shape),
+    kernel=lambda xp, x, y: xp.array(xp.broadcast_to(y, x.shape)),
     types="first",
     doc="y in the shape of x: what copying over x is to the tape, where x still has a (zero) gradient",
 )

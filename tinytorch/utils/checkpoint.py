@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tinytorch import rng, tape
+from tinytorch import engine, rng, tape
 from tinytorch.nn.containers import Sequential
 from tinytorch.nn.module import Module
 from tinytorch.ops.opdef import Op
@@ -91,7 +91,7 @@ class _Again:
         leaves = [swap(t) for t in self.wanted]
         if not pairs:
             return [None] * len(leaves)
-        return tape.backward(
+        return engine.backward(
             [o for o, _ in pairs],
             [g for _, g in pairs],
             inputs=leaves,
