@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from codegen_numba import analysis, spell
 from codegen_numba.analysis import known
 from compiler.loop.ir import Init, Loop, Stmt, Update
-from tinytorch.dtypes import DType, int64
+from tinytorch.dtypes import DType, bool_, int64
 
 if TYPE_CHECKING:
     from codegen_numba.emit import Emitter
@@ -115,6 +115,8 @@ class Accumulators:
         loop = next((x for x in after if isinstance(x, Loop) and s.names[0] in analysis.uses(x)), None)
         path = None if loop is None else _path_to(loop, s.names[0])
         if path is None or any(x.kind != "reduce" for x in path) or analysis.has_loop(path[-1].body):
+            return "plain", loop
+        if s.combine.startswith("arg") and s.dtypes[0].kind == "b":
             return "plain", loop
         terms = [known(x.extent) for x in path]
         if None not in terms and prod(t or 0 for t in terms) <= self.e.tune.few:
@@ -275,8 +277,8 @@ class Accumulators:
 
     def _arg_term(self, a: Accumulator, x: str, where: str) -> None:
         out, (best, at) = self.e.out, a.names
-        beats = ">" if a.combine == "argmax" else "<"
-        better = f"({at} == {NOWHERE}) | ({x} {beats} {best})"
+        beats = spell.spell("gt" if a.combine == "argmax" else "lt", [x, best], a.dtypes[0], bool_, False)
+        better = f"({at} == {NOWHERE}) | ({beats})"
         if a.dtypes[0].kind == "f":
             better += f" | (({x} != {x}) & ({best} == {best}))"
         out(f"{best}_takes = {better}")

@@ -10,7 +10,7 @@ from math import prod
 from typing import TypeAlias
 
 from compiler.loop.ir import Check, Index, Init, Int, Let, Load, Loop, Stmt, Store, Update
-from compiler.sym.expr import Const, Expr, FloorDiv, Max, Min, Mod, Symbol, lift
+from compiler.sym.expr import Const, Expr, Symbol, lift
 
 Body: TypeAlias = tuple[Stmt, ...]
 
@@ -55,6 +55,33 @@ def stride(index: Int, axis: str) -> int | None:
         elif symbol in monomial.free_symbols:
             return None
     return total
+
+
+def symbolic_stride(index: Int, axis: str) -> Int | None:
+    """``index`` minus ``index`` at the axis's zero, over the axis: its stride, if the index is linear in the axis."""
+    if isinstance(index, int):
+        return 0
+    symbol = Symbol(axis)
+    out: Expr = Const(0)
+    for monomial, coefficient in index.split()[1]:
+        if symbol not in monomial.free_symbols:
+            continue
+        rest = [f for f in monomial.factors() if f is not symbol]
+        if len(rest) != len(monomial.factors()) - 1 or any(symbol in f.free_symbols for f in rest):
+            return None
+        term: Expr = Const(coefficient)
+        for f in rest:
+            term = term * f
+        out = out + term
+    return out.value if isinstance(out, Const) else out
+
+
+def at_zero(index: Int, *axes: str) -> Int:
+    """``index`` where these axes are 0."""
+    if isinstance(index, int):
+        return index
+    out = index.subs({Symbol(a): 0 for a in axes})
+    return out.value if isinstance(out, Const) else out
 
 
 def names_in(e: Int) -> frozenset[str]:
@@ -137,10 +164,6 @@ def trip(loops: Iterable[Loop]) -> int:
     return prod(hint(x.extent) for x in loops)
 
 
-def rename_axes(e: Int, mapping: dict[str, Int]) -> Int:
-    return e if isinstance(e, int) else e.subs({Symbol(k): v for k, v in mapping.items()})
-
-
 def product(values: Iterable[Int]) -> Int:
     out: Expr = Const(1)
     for v in values:
@@ -151,6 +174,3 @@ def product(values: Iterable[Int]) -> Int:
 def ceil_div(a: Int, b: int) -> Int:
     out = (lift(a) + (b - 1)) // b
     return out.value if isinstance(out, Const) else out
-
-
-COMPOUND = (FloorDiv, Mod, Min, Max)

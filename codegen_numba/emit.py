@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from codegen_numba import analysis, spell
+from codegen_numba import analysis, schedule, spell
 from codegen_numba.accumulate import Accumulators, identity
 from codegen_numba.compile import Source
 from codegen_numba.schedule import Phase, Private, Tune
@@ -72,6 +72,8 @@ class Emitter:
         self.used: list[str] = []  # buffers, in order of first use
         self.messages: list[str] = []
         self.origin: tuple[str, ...] = ()
+        self.tiles: dict[int, str] = {}  # accesses that go by way of a turned tile
+        self.tile_place = ""
         self.accumulators = Accumulators(self)
 
     # --- names and literals ---
@@ -185,7 +187,9 @@ class Emitter:
         b = self.buffers[s.buffer]
         self.dtypes[s.name] = s.dtype
         name = self.name(s.name)
-        text = spell.from_memory(f"{self.buffer(s.buffer)}[{self.index(s.index)}]", b.dtype)
+        tile = self.tiles.get(id(s))
+        place = f"{tile}[{self.tile_place}]" if tile else f"{self.buffer(s.buffer)}[{self.index(s.index)}]"
+        text = spell.from_memory(place, b.dtype)
         text = spell.cast(text, b.dtype, s.dtype) if s.dtype is not b.dtype else text
         if s.mask is None:
             self.out(f"{name} = {text}")
@@ -201,7 +205,9 @@ class Emitter:
         if source is not b.dtype:
             value = spell.cast(value, source, b.dtype)
         if s.mode == "set":
-            line = f"{self.buffer(s.buffer)}[{self.index(s.index)}] = {spell.to_memory(value, b.dtype)}"
+            tile = self.tiles.get(id(s))
+            place = f"{tile}[{self.tile_place}]" if tile else f"{self.buffer(s.buffer)}[{self.index(s.index)}]"
+            line = f"{place} = {spell.to_memory(value, b.dtype)}"
         else:
             line = self.combining(s, value)
         if s.mask is None:
@@ -322,9 +328,53 @@ class Emitter:
             with self.out.block(f"for {self.name(inner.axis)} in range({low}, {high}):"):
                 self.body(self.phase.body)
 
-    def _unravel(self, loops: tuple[Loop, ...]) -> None:
+    def _tiles(self) -> None:
+        """Tiles of the innermost loop and the one across it; what is contiguous across is turned in scratch memory."""
+        self._own_copies()
+        loops, across, inner = self.phase.loops, self.phase.across, self.phase.loops[-1].axis
+        tall, wide = self.tune.tile
+        tile = {across: tall, inner: wide}
+        turned = [s for s in self.phase.body if schedule.turned(s, inner, across)]
+        for n, s in enumerate(turned):
+            self.tiles[id(s)] = f"tile{n}"
+            kind = spell.memory_type(self.buffers[s.buffer].dtype)
+            self.out(f"tile{n} = scratch_{kind}({tall * wide})")
+        steps = [analysis.ceil_div(x.extent, tile[x.axis]) if x.axis in tile else x.extent for x in loops]
+        row, column = self.name(across), self.name(inner)
+        with self.out.block("for t in range(start, stop):"):
+            self._unravel(tuple(Loop(x.axis, n, "map", ()) for x, n in zip(loops, steps, strict=True)), always=True)
+            for x in loops:
+                if x.axis in tile:
+                    a = self.name(x.axis)
+                    self.out(f"{a}_0 = {a} * {tile[x.axis]}")
+                    self.out(f"{a}_1 = least({a}_0 + {tile[x.axis]}, {self.index(x.extent)})")
+            for s in turned:
+                if isinstance(s, Load):
+                    self.out(f"turn_in({self._tile_arguments(s, across, inner)[0]})")
+            with self.out.block(f"for {row} in range({row}_0, {row}_1):"):
+                with self.out.block(f"for {column} in range({column}_0, {column}_1):"):
+                    self.tile_place = f"({row} - {row}_0) * {wide} + {column} - {column}_0"
+                    self.body(self.phase.body)
+            for s in turned:
+                if isinstance(s, Store):
+                    self.out(f"turn_out({self._tile_arguments(s, across, inner)[1]})")
+
+    def _tile_arguments(self, s: Load | Store, across: str, inner: str) -> tuple[str, str]:
+        """The operands of ``turn_in`` and ``turn_out`` for the current tile."""
+        buffer, tile, wide = self.buffer(s.buffer), self.tiles[id(s)], self.tune.tile[1]
+        a, b = self.name(across), self.name(inner)
+        step = analysis.symbolic_stride(s.index, inner)
+        assert step is not None
+        start = f"{self.index(analysis.at_zero(s.index, across, inner))} + {a}_0 + {b}_0 * ({self.index(step)})"
+        tall, broad = f"{a}_1 - {a}_0", f"{b}_1 - {b}_0"
+        stride = self.index(step)
+        into = f"{buffer}, {start}, {stride}, {tile}, {wide}, {broad}, {tall}"
+        out = f"{tile}, {wide}, {buffer}, {start}, {stride}, {tall}, {broad}"
+        return into, out
+
+    def _unravel(self, loops: tuple[Loop, ...], always: bool = False) -> None:
         """The axes of collapsed loops from ``t``."""
-        if len(loops) == 1:
+        if len(loops) == 1 and not always:
             return
         rest = "t"
         for n, s in enumerate(loops[:-1]):

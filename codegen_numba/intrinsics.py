@@ -15,7 +15,7 @@ from llvmlite.ir.instructions import FastMathFlags
 from numba.core import types
 from numba.extending import intrinsic
 
-from codegen_numba import math, trig
+from codegen_numba import math, transpose, trig
 from codegen_numba.llvm import F32, F64, Format, Machine, V
 
 NAMES: dict[str, Any] = {}
@@ -351,6 +351,38 @@ def _scratch(name: str, t: types.Type) -> None:
     impl.__name__ = impl.__qualname__ = name
     NAMES[name] = intrinsic(prefer_literal=True)(impl)
 
+
+def _turn(typingctx, source, at, stride, tile, width, rows, cols):  # type: ignore[no-untyped-def]
+    """``turn_in(source, at, stride, tile, width, rows, cols)``: see ``transpose``; ``at`` is where the tile begins."""
+    words = (source, types.int64, types.int64, tile, types.int64, types.int64, types.int64)
+    return types.void(*words), _turn_in
+
+
+def _turn_in(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+    source, at, stride, tile, width, rows, cols = values
+    return _call_turn(context, builder, builder.gep(source, [at]), stride, tile, width, rows, cols)
+
+
+def _turn_back(typingctx, tile, width, target, at, stride, rows, cols):  # type: ignore[no-untyped-def]
+    """``turn_out(tile, width, target, at, stride, rows, cols)``: the other way."""
+    words = (tile, types.int64, target, types.int64, types.int64, types.int64, types.int64)
+    return types.void(*words), _turn_out
+
+
+def _turn_out(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+    tile, width, target, at, stride, rows, cols = values
+    return _call_turn(context, builder, tile, width, builder.gep(target, [at]), stride, rows, cols)
+
+
+def _call_turn(context: Any, builder: ir.IRBuilder, source: ir.Value, a: Any, target: ir.Value, b: Any, rows: Any, cols: Any) -> Any:
+    bits = context.get_abi_sizeof(source.type.pointee) * 8
+    pointer = ir.IntType(bits).as_pointer()
+    fn = transpose.turn(builder.module, bits)
+    builder.call(fn, [builder.bitcast(source, pointer), a, builder.bitcast(target, pointer), b, rows, cols])
+    return context.get_dummy_value()
+
+
+NAMES["turn_in"], NAMES["turn_out"] = intrinsic(_turn), intrinsic(_turn_back)
 
 for _name in ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
     _scratch(f"scratch_{_name}", getattr(types, _name))

@@ -15,6 +15,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from codegen_numba import target
+
 
 @dataclass(frozen=True)
 class Format:
@@ -234,7 +236,14 @@ class Machine:
         return self.from_bits((k + self.fmt.bias) << self.fmt.mantissa)
 
     def ldexp(self, x: V, k: V) -> V:
-        """``x * 2**k`` with one rounding, ``k`` at most twice the exponent range: two multiplications by powers."""
+        """``x * 2**k`` with one rounding, ``k`` at most twice the exponent range: two multiplications by powers,
+        or the instruction that AVX-512 has for it."""
+        if target.has("avx512f", "avx512vl"):
+            i32 = self.type(ir.IntType(32))
+            power = k.v if k.v.type == i32 else self.builder.trunc(k.v, i32)
+            name = f"llvm.ldexp.{_suffix(x.v.type)}.{_suffix(i32)}"
+            fn = _declare(self.builder.module, name, ir.FunctionType(x.v.type, [x.v.type, i32]))
+            return V(self, self.builder.call(fn, [x.v, power]))
         half = k >> 1
         return x * self.power_of_two(half) * self.power_of_two(k - half)
 

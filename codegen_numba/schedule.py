@@ -8,13 +8,13 @@ a private copy per part, joined by a phase of its own.  Read next: ``emit`` (the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from codegen_numba import analysis
-from codegen_numba.analysis import Body, cost, has_loop, hint, known, product
+from codegen_numba.analysis import Body, ceil_div, cost, has_loop, hint, known, product
 from codegen_numba.spell import HALVES
-from compiler.loop.ir import Buffer, Int, Kernel, Loop, Stmt, Store
+from compiler.loop.ir import Buffer, Check, Int, Kernel, Load, Loop, Stmt, Store
 from tinytorch.dtypes import DType, float32
 
 #: Private copies larger than this (elements, all parts together) are not made.
@@ -30,6 +30,7 @@ class Tune:
     few: int = 32  # terms up to which a reduction is unrolled and nothing of that is done
     parallel: int = 400_000  # cost (units of ``analysis.COSTS``) below which no thread is woken
     parts: int = 4  # parts per thread: more than one evens out threads that are late
+    tile: tuple[int, int] = (256, 64)  # tile of a loop that goes against the grain of some array
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,16 @@ class Private:
 @dataclass(frozen=True)
 class Phase:
     """``kind`` says what [start, stop) counts: ``flat`` iterations of a perfect nest, ``rows`` iterations of the
-    outer loops, ``once`` nothing (0, 1), ``join`` elements of a private copy."""
+    outer loops, ``tiles`` tiles of two of the loops, ``once`` nothing (0, 1), ``join`` elements of a private copy."""
 
-    kind: Literal["flat", "rows", "once", "join"]
+    kind: Literal["flat", "rows", "tiles", "once", "join"]
     loops: tuple[Loop, ...]  # the map loops the range runs over, outermost first
     body: Body
     extent: Int
     cost: Int  # of one step of the range
     privates: tuple[Private, ...] = ()
     align: int = 1  # parts begin at multiples of this
+    across: str = ""  # tiles: the axis along which some arrays are contiguous that are not along the innermost
 
     @property
     def total(self) -> Int:
@@ -67,7 +69,7 @@ def phases(kernel: Kernel, threads: int, tune: Tune) -> list[Phase]:
     """The kernel as phases, in order."""
     out: list[Phase] = []
     for body in _independent(kernel.body):
-        phase = _phase(body)
+        phase = _phase(body, tune)
         out += _privatised(kernel, phase, threads, tune)
     return out
 
@@ -92,7 +94,7 @@ def _is_alone(group: list[Stmt], defined: set[str]) -> bool:
     return len(group) == 1 and isinstance(s, Loop) and s.kind == "map" and not (analysis.uses(s) & defined)
 
 
-def _phase(body: Body) -> Phase:
+def _phase(body: Body, tune: Tune) -> Phase:
     if len(body) != 1 or not isinstance(body[0], Loop) or body[0].kind != "map":
         return Phase("once", (), body, 1, cost(body))
     chain = [body[0]]
@@ -102,10 +104,50 @@ def _phase(body: Body) -> Phase:
         chain.append(chain[-1].body[0])
     inner = chain[-1].body
     if not has_loop(inner):
+        across = against_the_grain(chain, inner)
+        if across:
+            return _tiles(chain, inner, across, tune)
         return Phase("flat", tuple(chain), inner, product(x.extent for x in chain), cost(inner), align=64)
     few = next((n + 1 for n in range(len(chain)) if analysis.trip(chain[: n + 1]) >= 64), len(chain))
     rest: Body = inner if few == len(chain) else (chain[few],)
     return Phase("rows", tuple(chain[:few]), rest, product(x.extent for x in chain[:few]), cost(rest))
+
+
+# --- tiles ---
+def turned(s: Stmt, inner: str, across: str) -> bool:
+    """Does this access jump along ``inner`` and run along ``across``?"""
+    if not isinstance(s, Load | Store) or s.mask is not None or (isinstance(s, Store) and s.mode != "set"):
+        return False
+    jump, run = analysis.stride(s.index, inner), analysis.stride(s.index, across)
+    return run == 1 and _jumps(s.index, inner, jump)
+
+
+def _jumps(index: Int, axis: str, step: int | None) -> bool:
+    """A known stride beyond a few elements, or one size or product of sizes."""
+    if step is not None:
+        return abs(step) >= 8
+    linear = analysis.symbolic_stride(index, axis)
+    return linear is not None
+
+
+def against_the_grain(chain: list[Loop], body: Body) -> str:
+    """The axis along which accesses are contiguous that jump along the innermost one, if there is one."""
+    if any(isinstance(s, Check) for s in body):
+        return ""
+    inner = chain[-1]
+    for loop in reversed(chain[:-1]):
+        if any(turned(s, inner.axis, loop.axis) for s in body) and hint(loop.extent) >= 8 and hint(inner.extent) >= 8:
+            return loop.axis
+    return ""
+
+
+def _tiles(chain: list[Loop], body: Body, across: str, tune: Tune) -> Phase:
+    extents = [
+        ceil_div(x.extent, tune.tile[0]) if x.axis == across else ceil_div(x.extent, tune.tile[1]) if x is chain[-1]
+        else x.extent for x in chain
+    ]  # fmt: skip
+    each = tune.tile[0] * tune.tile[1] * cost(body)
+    return Phase("tiles", tuple(chain), body, product(extents), each, across=across)
 
 
 # --- stores that combine ---------------------------------------------------------------------------------------------
@@ -128,14 +170,14 @@ def _privatised(kernel: Kernel, phase: Phase, threads: int, tune: Tune) -> list[
     read = {s.buffer for s in analysis.walk(phase.body) if type(s).__name__ == "Load"}
     if read & set(found):
         return [_in_one_part(phase)]
-    parts = Phase(phase.kind, phase.loops, phase.body, phase.extent, phase.cost, privates, phase.align)
+    parts = replace(phase, privates=privates)
     joins = [Phase("join", (), (), p.buffer.numel, 2 * threads, (p,), align=64) for p in privates]
     return [parts if big else _in_one_part(parts), *joins]
 
 
 def _in_one_part(phase: Phase) -> Phase:
     """Costs nothing to a scheduler, so it is never shared."""
-    return Phase(phase.kind, phase.loops, phase.body, phase.extent, 0, phase.privates, phase.align)
+    return replace(phase, cost=0)
 
 
 def _contiguous(b: Buffer) -> bool:

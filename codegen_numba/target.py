@@ -28,5 +28,12 @@ def features() -> str:
 
 
 @cache
+def has(*names: str) -> bool:
+    """Does the CPU have all of these features?"""
+    have = llvm.get_host_cpu_features()
+    return all(have.get(n, False) for n in names)
+
+
+@cache
 def description() -> str:
     return " ".join([llvm.get_process_triple(), llvm.get_host_cpu_name(), features(), repr(llvm.llvm_version_info)])

@@ -56,7 +56,8 @@ def _near_f32(m: Machine, x: V, quarter: bool) -> V:
     for part in PI_F32:
         r = m.fma(at, -part, r)
     z = r * r
-    y = m.mad(r * z, m.poly(z, SIN_F32), r)
+    small = m.fma(z, m.poly(z, SIN_F32), 0.0)  # +0, not -0, where z is 0: so -0.0 keeps its sign
+    y = m.mad(r, small, r)
     odd = m.to_bits(shifted) << 31
     return m.from_bits(m.to_bits(y) ^ (~odd & -(2**31) if quarter else odd))
 
@@ -100,7 +101,9 @@ def _turn(m: Machine, name: str, r: V, rest: V, n: V) -> V:
 
 
 def near(m: Machine, name: str, x: V) -> V:
-    y = _near_f32(m, x, name == "cos") if m.fmt is F32 else _turn(m, name, *_near_f64(m, x))
+    if m.fmt is F32:
+        return _near_f32(m, x, name == "cos")
+    y = _turn(m, name, *_near_f64(m, x))
     return y if name == "cos" else m.select(x == 0.0, x, y)
 
 
@@ -187,7 +190,7 @@ def define(module: ir.Module, name: str, fmt: Format, lanes: int = 1) -> ir.Func
     if full in module.globals:
         return module.globals[full]
     t = fmt.flt if lanes == 1 else ir.VectorType(fmt.flt, lanes)
-    far = _far(module, name)
+    far = _far(module, name) if lanes == 1 else _far_lanes(module, name, fmt, lanes)
     fn = _internal(module, full, ir.FunctionType(t, [t]), "noinline" if lanes == 1 else "alwaysinline")
     entry, slow, done = (fn.append_basic_block(label) for label in ("entry", "slow", "done"))
     m = Machine(ir.IRBuilder(entry), fmt, lanes)
@@ -198,7 +201,7 @@ def define(module: ir.Module, name: str, fmt: Format, lanes: int = 1) -> ir.Func
     any_huge = huge.v if lanes == 1 else b.icmp_unsigned("!=", b.bitcast(huge.v, ir.IntType(lanes)), ir.IntType(lanes)(0))
     b.cbranch(any_huge, slow, done).set_weights([1, 2000])
     b.position_at_end(slow)
-    fixed = _each_lane(b, far, fmt, lanes, x.v, y.v, huge.v)
+    fixed = _call_far(b, far, fmt, x.v) if lanes == 1 else b.call(far, [x.v, y.v])
     b.branch(done)
     b.position_at_end(done)
     phi = b.phi(t)
@@ -208,17 +211,31 @@ def define(module: ir.Module, name: str, fmt: Format, lanes: int = 1) -> ir.Func
     return fn
 
 
-def _each_lane(
-    b: ir.IRBuilder, far: ir.Function, fmt: Format, lanes: int, x: ir.Value, y: ir.Value, huge: ir.Value
-) -> ir.Value:
-    if lanes == 1:
-        return _call_far(b, far, fmt, x)
-    for k in range(lanes):
-        at = ir.IntType(32)(k)
-        value = _call_far(b, far, fmt, b.extract_element(x, at))
-        kept = b.select(b.extract_element(huge, at), value, b.extract_element(y, at))
-        y = b.insert_element(y, kept, at)
-    return y
+def _far_lanes(module: ir.Module, name: str, fmt: Format, lanes: int) -> ir.Function:
+    """``(x, y) -> y`` with the lanes of huge ``x`` put right, one after the other; out of line, for it is long."""
+    full, t = _name(name, fmt, lanes) + "_far", ir.VectorType(fmt.flt, lanes)
+    if full in module.globals:
+        return module.globals[full]
+    far = _far(module, name)
+    fn = _internal(module, full, ir.FunctionType(t, [t, t]), "noinline", "cold")
+    b = ir.IRBuilder(fn.append_basic_block("entry"))
+    entry, loop, done = b.block, fn.append_basic_block("loop"), fn.append_basic_block("done")
+    i32 = ir.IntType(32)
+    b.branch(loop)
+    b.position_at_end(loop)
+    at, y = b.phi(i32), b.phi(t)
+    x = b.extract_element(fn.args[0], at)
+    m = Machine(b, fmt)
+    huge = m.abs(V(m, x)) > LIMIT[fmt]
+    value = b.select(huge.v, _call_far(b, far, fmt, x), b.extract_element(y, at))
+    fixed, following = b.insert_element(y, value, at), b.add(at, i32(1))
+    for phi, first, later in ((at, i32(0), following), (y, fn.args[1], fixed)):
+        phi.add_incoming(first, entry)
+        phi.add_incoming(later, loop)
+    b.cbranch(b.icmp_unsigned("<", following, i32(lanes)), loop, done)
+    b.position_at_end(done)
+    b.ret(fixed)
+    return fn
 
 
 def _call_far(b: ir.IRBuilder, far: ir.Function, fmt: Format, x: ir.Value) -> ir.Value:
