@@ -6,11 +6,13 @@ Stage: codegen_numba.  In: loop IR.  Out: plain facts.  Read next: ``schedule`` 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
 from compiler.loop.ir import Check, Index, Init, Int, Let, Load, Loop, Stmt, Store, Update
 from compiler.sym.expr import Const, Expr, Symbol, lift
+from tinytorch.dtypes import DType
 
 Body: TypeAlias = tuple[Stmt, ...]
 
@@ -21,6 +23,27 @@ COSTS = {
     "asinh": 40, "acosh": 40, "atanh": 30, "div": 4, "sqrt": 4, "rsqrt": 6, "philox": 60, "fmod": 60, "mod": 60,
     "floordiv": 60,
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Keep:
+    """``row[axis] = name``: a value of one loop written down for a later one (``memo``)."""
+
+    row: str
+    name: str
+    axis: str
+    dtype: DType
+    length: int
+
+
+@dataclass(frozen=True)
+class Recall:
+    """``name = row[axis]``."""
+
+    row: str
+    name: str
+    axis: str
+    dtype: DType
 
 
 def walk(body: Iterable[Stmt]) -> Iterator[Stmt]:
@@ -89,7 +112,7 @@ def names_in(e: Int) -> frozenset[str]:
 
 
 def defines(s: Stmt) -> tuple[str, ...]:
-    if isinstance(s, Let | Index | Load):
+    if isinstance(s, Let | Index | Load | Recall):
         return (s.name,)
     return s.names if isinstance(s, Init) else ()
 
@@ -115,7 +138,9 @@ def uses(s: Stmt) -> frozenset[str]:
             free = frozenset().union(*(uses(x) for x in s.body)) if s.body else frozenset()
             own = {s.axis, *(n for x in inner for n in defines(x))}
             return (free - own) | names_in(s.extent)
-        case Init():
+        case Keep():
+            return frozenset((s.name,))
+        case Init() | Recall():
             return frozenset()
     raise TypeError(s)
 

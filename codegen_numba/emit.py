@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from codegen_numba import analysis, schedule, spell
+from codegen_numba import analysis, memo, schedule, spell
 from codegen_numba.accumulate import Accumulators, identity
+from codegen_numba.analysis import Keep, Recall
 from codegen_numba.compile import Source
 from codegen_numba.schedule import Phase, Private, Tune
 from compiler.loop.ir import Check, Index, Init, Int, Kernel, Let, Load, Loop, Stmt, Store, Update
@@ -139,6 +140,14 @@ class Emitter:
         return f"({self._sum(e)})" if isinstance(e, Add) else self._factor(e)
 
     # --- statements ---
+    def row_body(self, stmts: tuple[Stmt, ...]) -> None:
+        """Statements and loops side by side: what one loop computes at a price is kept for the next."""
+        stmts = memo.remember(stmts, self.kernel.writes)
+        for s in analysis.walk(stmts):
+            if isinstance(s, Keep):
+                self.out(f"{self.name(s.row)} = scratch_{spell.register_type(s.dtype)}({s.length})")
+        self.body(stmts)
+
     def body(self, stmts: Iterable[Stmt]) -> None:
         stmts = tuple(stmts)
         for n, s in enumerate(stmts):
@@ -160,6 +169,11 @@ class Emitter:
                     self.check(s)
                 case Loop():
                     self.loop(s)
+                case Keep():
+                    self.out(f"{self.name(s.row)}[{self.name(s.axis)}] = {self.name(s.name)}")
+                case Recall():
+                    self.dtypes[s.name] = s.dtype
+                    self.out(f"{self.name(s.name)} = {self.name(s.row)}[{self.name(s.axis)}]")
 
     def let(self, s: Let) -> None:
         self.dtypes[s.name] = s.dtype
@@ -303,14 +317,14 @@ class Emitter:
     def _once(self) -> None:
         self._own_copies()
         with self.out.block("for _ in range(start, stop):"):
-            self.body(self.phase.body)
+            self.row_body(self.phase.body)
 
     def _rows(self) -> None:
         self._own_copies()
         loops = self.phase.loops
         with self.out.block(f"for {self.name(loops[0].axis) if len(loops) == 1 else 't'} in range(start, stop):"):
             self._unravel(loops)
-            self.body(self.phase.body)
+            self.row_body(self.phase.body)
 
     def _flat(self) -> None:
         """[start, stop) over all iterations; only the first and the last row may be incomplete."""
