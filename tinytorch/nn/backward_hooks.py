@@ -35,7 +35,7 @@ class BackwardHooks:
         out, node, places = _boundary(args)
         self.has_inputs = node is not None
         if node is not None:
-            node.pre_hooks.append(lambda grads: self._on_inputs(grads, places, len(args)))
+            node.register_prehook(lambda grads: self._on_inputs(grads, places, len(args)))
         return tuple(out)
 
     def watch_outputs(self, result: Any) -> Any:
@@ -44,7 +44,7 @@ class BackwardHooks:
         out, node, places = _boundary(result if many else (result,))
         if node is not None:
             size = len(out)
-            node.pre_hooks.append(lambda grads: self._on_outputs(grads, places, size))
+            node.register_prehook(lambda grads: self._on_outputs(grads, places, size))
         return type(result)(out) if many else out[0]
 
     def _on_outputs(self, grads: tuple[Any, ...], places: list[int], size: int) -> tuple[Any, ...]:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import numpy as np
+
 from tinytorch import ops, tape
 from tinytorch.rng import Generator
 from tinytorch.tensor import Tensor
@@ -186,8 +188,6 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
 
 def _orthonormal_columns(matrix: Tensor) -> Tensor:
     """Q with the signs that make R's diagonal positive, which makes Q uniform."""
-    import numpy as np
-
     q, r = np.linalg.qr(matrix.detach().cpu().double().numpy())
     signed = Tensor._wrap(q * np.sign(np.diag(r)), matrix.cpu().device)
     return signed.to(device=matrix.device, dtype=matrix.dtype)

@@ -47,7 +47,7 @@ class Module(StateDict, Moves):
             if registry not in self.__dict__:
                 what = {"_parameters": "parameters", "_buffers": "buffers", "_modules": "module"}[registry]
                 raise AttributeError(f"cannot assign {what} before Module.__init__() call")
-            self._forget(name)
+            self._forget(name, keep=registry)
             if registry == "_parameters":
                 self.register_parameter(name, value)
             elif registry == "_buffers":
@@ -75,11 +75,12 @@ class Module(StateDict, Moves):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
 
-    def _forget(self, name: str) -> None:
-        """Whatever stood under ``name``."""
+    def _forget(self, name: str, keep: str) -> None:
+        """Whatever stood under ``name``, but for its place in the registry ``keep``."""
         self.__dict__.pop(name, None)
         for registry in ("_parameters", "_buffers", "_modules"):
-            self.__dict__.get(registry, {}).pop(name, None)
+            if registry != keep:
+                self.__dict__.get(registry, {}).pop(name, None)
         self._non_persistent_buffers_set.discard(name)
 
     # --- registration --------------------------------------------------------------------------------------------

@@ -36,8 +36,8 @@ def checkpoint(
     """
     inputs: list[Tensor] = []
     _map(inputs.append, [args, kwargs])
-    inputs += [p for p in _closed_over(function) if all(p is not t for t in inputs)]
-    wanted = [t for t in inputs if t.requires_grad]
+    every = {id(t): t for t in (*inputs, *_closed_over(function))}
+    wanted = [t for t in every.values() if t.requires_grad]
     state = rng.default_generator.get_state() if preserve_rng_state else None
     with tape.grad_mode(False):
         result = function(*args, **kwargs)
