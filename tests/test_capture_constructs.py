@@ -5,36 +5,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
+import capture_cases
 import pytest
-import tests.capture_cases as capture_cases
-from tests.capture_cases import CASES
+from capture_cases import CASES
+from capture_helpers import Counted, same
 
 import tinytorch as torch
-from compiler.backends.eager import eager
-from compiler.capture import entry
 from tinytorch import nn
-
-
-def same(a: Any, b: Any) -> bool:
-    """Deep equality; tensors bit by bit."""
-    if isinstance(a, torch.Tensor):
-        return (
-            isinstance(b, torch.Tensor)
-            and a.dtype is b.dtype
-            and a.shape == b.shape
-            and a.requires_grad == b.requires_grad
-            and np.array_equal(a.detach().numpy(), b.detach().numpy(), equal_nan=a.dtype.is_floating_point)
-        )
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(same(p, q) for p, q in zip(a, b, strict=True))
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, float) and a != a:
-        return b != b
-    return bool(a == b)
 
 
 def state() -> dict[str, Any]:
@@ -60,11 +37,11 @@ def test_construct(name: str) -> None:
     expected = [fn(x.clone()), fn(x.clone())]
     after = state()
     restore(saved)
-    compiled = entry.compile_function(fn, eager, fullgraph=True)
+    compiled = Counted(fn, fullgraph=True)
     torch.manual_seed(1)
     got = [compiled(x.clone()), compiled(x.clone())]
     assert same(got, expected), (got, expected)
     assert same(state(), after)
-    records = entry.captured(compiled)
-    assert not any(r.native or r.breaks for r in records), records[0].native
-    assert len(records) <= 2  # a count that changes may be symbolic the second time
+    assert not compiled.native()
+    assert not compiled.breaks()
+    assert len(compiled.entries) <= 2  # a count that changes may be symbolic the second time

@@ -130,13 +130,18 @@ def captured(door: Any) -> list[Captured]:
     return list(inner._tt_door[1].records)
 
 
+def captured_with(backend: Callable[..., Any]) -> list[Captured]:
+    """The entries of every cache that compiles with ``backend``: those of resume functions and nested calls too."""
+    return [r for cache in list(_caches.values()) if cache.options.backend is backend for r in cache.records]
+
+
 def all_captured() -> list[Captured]:
     """The entries of every cache, resume functions included."""
     return [r for cache in list(_caches.values()) for r in cache.records]
 
 
 __all__ = [
-    "Captured", "all_captured", "allow_in_graph", "assume_constant_result", "captured", "compile_function", "disable",
+    "Captured", "all_captured", "allow_in_graph", "assume_constant_result", "captured", "captured_with", "compile_function", "disable",
     "error_on_graph_break", "graph_break", "mark_dynamic", "mark_static", "maybe_mark_dynamic",
     "nested_compile_region", "reset", "set_stance",
 ]  # fmt: skip
