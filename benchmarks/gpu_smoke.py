@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import cuda_cases as cases  # noqa: E402
 
 import codegen_cupy  # noqa: E402
-from codegen_cupy import host, launch, machine, schedule  # noqa: E402
+from codegen_cupy import host, launch, machine, schedule, sources  # noqa: E402
 from compiler.loop.ir import Alloc, ArrayView, Buffer, Kernel, Plan, Run  # noqa: E402
 from tinytorch.dtypes import bfloat16, float32  # noqa: E402
 
@@ -229,7 +229,7 @@ def run_case(cp: Any, case: Case, flush: Any, ceiling: float, args: Any, rows: l
     built = time.perf_counter() - begin
     picks: list[schedule.Schedule] = []
     host.prepare(plan, {}, aligned=True, strict=False,
-                 pick=lambda k, n, at: picks.append(schedule.choose(k, n, at)) or picks[-1])  # fmt: skip
+                 pick=lambda k, n, at: picks.append(sources.pick_schedule(k, n, at)) or picks[-1])  # fmt: skip
     trials: list[tuple[str, Any]] = [("default", program)]
     if args.variants and len(picks) == 1:
         for v in variants(picks[0]):

@@ -7,7 +7,7 @@ Read next: ``pointwise`` and ``rows``, which write the loops around them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -37,7 +37,7 @@ from compiler.sym.ranges import Interval, bounds
 from tinytorch.dtypes import DType, bool_, int64
 
 _TAKEN = set(
-    "lane warp team row rows part parts c k live base first last failed done alignas auto bool break case catch char class "
+    "r block point at total lane warp team row rows part parts c k live base first last failed done alignas auto bool break case catch char class "
     "const continue default delete do double else enum explicit export extern false float for friend goto if inline int "
     "long mutable namespace new operator private protected public register return short signed sizeof static struct "
     "switch template this throw true try typedef typename union unsigned using virtual void volatile while and or not "
@@ -68,6 +68,7 @@ class Emitter:
     messages: list[str] = field(default_factory=list)
     origin: tuple[str, ...] = ()
     store_guard: str | None = None  # a condition for every store (points beyond the last one store nothing)
+    staged: dict[int, str] = field(default_factory=dict)  # loads (by id) whose value already lies in shared memory
     private: dict[int, str] = field(default_factory=dict)  # combining stores (by id) gathered in registers first
 
     def __post_init__(self) -> None:
@@ -191,6 +192,9 @@ class Emitter:
         return " && ".join(dict.fromkeys(parts)) or None
 
     def load(self, s: Load) -> None:
+        if id(s) in self.staged:
+            self.define(s.name, s.dtype, self.staged[id(s)])
+            return
         buffer = self.buffers[s.buffer]
         text = from_memory(f"{safe(s.buffer)}[{self.index(s.index)}]", buffer.dtype)
         if s.dtype is not buffer.dtype:
@@ -246,6 +250,15 @@ class Emitter:
         for text in acc.update(variable, values):
             self.line(text)
 
+    def carry(self, names: Iterable[str], vector: int) -> dict[str, str]:
+        """Declare variables that outlive a block for these names, one per neighbour; ``neighbours`` fills them."""
+        out: dict[str, str] = {}
+        for name in names:
+            variable = f"{safe(name)}_all"
+            self.line(f"{register_type(self.dtype[name])} {variable}{f'[{vector}]' if vector > 1 else ''};")
+            out[name] = variable if vector == 1 else f"{variable}[k]"
+        return out
+
     def serial(self, loop: Loop) -> None:
         axis = safe(loop.axis)
         with self.block(f"for ({self.int_type} {axis} = 0; {axis} < {self.index(loop.extent)}; ++{axis})"):
@@ -256,14 +269,14 @@ class Emitter:
     # --- vectors ---
     def neighbours(
         self, stmts: tuple[Stmt, ...], axis: Axis, vector: int, kept: Kept | None = None,
-        export: frozenset[str] = frozenset(),
+        export: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         """Straight-line statements for ``vector`` points side by side along ``axis``, which holds the first one.
 
         Reads of neighbours become one wide load before the loop over ``k``, writes one wide store after it; what is
-        the same for all of them is computed once.  Names in ``export`` live on as arrays, one element per neighbour.
+        the same for all of them is computed once.  Names in ``export`` are also put into the variables it gives.
         """
-        part = Section(self, stmts, axis, vector, kept, export)
+        part = Section(self, stmts, axis, vector, kept, export or {})
         if vector == 1:
             part.scalar()
         else:
@@ -291,7 +304,7 @@ class Section:
     axis: Axis
     vector: int
     kept: Kept | None = None
-    export: frozenset[str] = frozenset()
+    export: Mapping[str, str] = field(default_factory=dict)
 
     def scalar(self) -> None:
         for s in self.stmts:
@@ -300,6 +313,11 @@ class Section:
                 self.e.define(s.name, s.dtype, self._read_kept(s, ""))
             else:
                 self.e.statement(s)
+        self._export()
+
+    def _export(self) -> None:
+        for name, variable in self.export.items():
+            self.e.line(f"{variable} = {self.e.text[name]};")
 
     def wide(self) -> None:
         e, v = self.e, self.vector
@@ -323,20 +341,14 @@ class Section:
         for s in stores:
             e.line(f"Pack<{memory_type(e.buffers[s.buffer].dtype)}, {v}> {out[id(s)]};")
         start = e.text[self.axis.name]
-        kept = [s for s in self.stmts if isinstance(s, (Let, Load, Index)) and s.name in self.export and id(s) not in same]
-        for s in kept:
-            e.line(f"{register_type(e.dtype[s.name])} {safe(s.name)}_all[{v}];")
-        if any(id(s) not in same for s in self.stmts):
+        if self.export or any(id(s) not in same for s in self.stmts):
             e.pragma("unroll")
             with e.block(f"for (int k = 0; k < {v}; ++k)"):
                 e.text[self.axis.name] = f"({start} + k)"
                 for s in self.stmts:
                     if id(s) not in same:
                         self._one(s, packs, out)
-                for s in kept:
-                    e.line(f"{safe(s.name)}_all[k] = {e.text[s.name]};")
-            for s in kept:
-                e.text[s.name] = f"{safe(s.name)}_all[k]"
+                self._export()
         for s in stores:
             text, mask = f"store_pack({safe(s.buffer)} + {e.index(s.index)}, {out[id(s)]});", e.mask(s)
             e.line(f"if ({mask}) {text}" if mask else text)

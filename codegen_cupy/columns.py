@@ -58,12 +58,12 @@ class ColumnKernel:
         work = as_int(ceildiv(points, WARP))
         return finish(e, name, work=work, block=(WARP, s.team), scratch=scratch, split=s.split)
 
-    def _columns(self, stmts: tuple[Stmt, ...], export: frozenset[str] = frozenset()) -> None:
+    def _columns(self, stmts: tuple[Stmt, ...]) -> None:
         e = self.e
         for acc in self.accs:
             e.adopt(acc, self.variable(acc))
         if vectorizable(stmts):
-            e.neighbours(stmts, self.nest.axes[-1], self.schedule.vector, None, export)
+            e.neighbours(stmts, self.nest.axes[-1], self.schedule.vector)
         else:
             for s in stmts:
                 e.statement(s)
@@ -74,9 +74,11 @@ class ColumnKernel:
 
     def _before(self) -> None:
         later = {n for s in walk((self.loop, *self.after)) for n in used(s)}
-        wanted = frozenset(set(defined(self.before)) & later)
         if self.before:
-            self.e.neighbours(self.before, self.nest.axes[-1], self.schedule.vector, None, wanted)
+            carried = self.e.carry(sorted(set(defined(self.before)) & later), self.schedule.vector)
+            with self.e.block(""):
+                self.e.neighbours(self.before, self.nest.axes[-1], self.schedule.vector, None, carried)
+            self.e.text.update(carried)
         for acc in self.accs:
             self._declare(acc)
 

@@ -30,6 +30,8 @@ MULTIPROCESSORS = 132  # of the machine schedules are made for; only a hint for 
 class Schedule:
     """kind     pointwise: a thread per point (or per ``vector`` neighbouring points); inner loops run in the thread
              row: ``team`` threads share a point and spread its inner loops
+             tile: a block per square of the fastest axis and ``across``, through shared memory
+             scan: as row, with the team's lanes in order along the scanned axis
              column: as row, but the threads of a block stand side by side along the fastest axis of the *points*
     vector   neighbouring elements per thread and access
     threads  per block
@@ -49,6 +51,7 @@ class Schedule:
     chunks: int = 0
     split: int = 1
     blocks: int = 0
+    across: str = ""
     wide: bool = False
     facts: tuple[tuple[str, int], ...] = ()
     restrict: bool = True
@@ -90,7 +93,7 @@ def choose(kernel: Kernel, nest: Nest, situation: Situation) -> Schedule:
     length = max(value_at(loop.extent, situation.sizes) for loop in loops)
     points = value_at(nest.points, situation.sizes)
     if any(loop.kind == "scan" for loop in loops):
-        return base
+        return _scan(kernel, nest, situation, base, length)
     if walks_columns(kernel, nest) and points > 1:
         return _column(kernel, nest, situation, base, length, points)
     if points >= 2**16 and length < 4:
@@ -172,6 +175,22 @@ def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int,
         base, kind="row", vector=vector, team=team, threads=threads, chunks=rounds if keep else 0, split=split,
         blocks=MULTIPROCESSORS * max(1, 1024 // threads) if gathers else 0,
     )  # fmt: skip
+
+
+def _scan(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int) -> Schedule:
+    """A whole warp or block per row; rows too short for that are walked by one thread each."""
+    points = value_at(nest.points, at.sizes)
+    if length < 16 or (length < 64 and points > 2**14):
+        return base
+    facts = dict(at.facts)
+    loops = inner_loops(nest)
+    vector = max(widest_vector(kernel, Nest((), loop.body), loop.axis, facts) for loop in loops) if at.aligned else 1
+    while vector > 1 and not (all(divides(vector, loop.extent, facts) for loop in loops) and length >= 32 * vector):
+        vector //= 2
+    team = WARP
+    while team < 512 and team * vector * 2 <= length:
+        team *= 2
+    return replace(base, kind="scan", vector=vector, team=team, threads=team)
 
 
 def _rereads(nest: Nest) -> bool:

@@ -157,6 +157,19 @@ def transpose_add(n: int, m: int) -> Kernel:
     return kernel(transpose_add)
 
 
+def permute_scale(a: int, b: int, c: int, dtype: DType = bfloat16) -> Kernel:
+    def permute_scale(k: KernelRecorder) -> None:
+        x = k.param("x", dtype, (a, b, c), (b * c, c, 1))
+        y = k.param("y", dtype, (a, c, b), (b * c, b, 1))
+        for i in k.map(a):
+            for n in k.map(c):
+                for j in k.map(b):
+                    v = k.cast(k.load(x, i * b * c + j * c + n), dtype=float32)
+                    k.store(y, i * b * c + n * b + j, k.cast(k.mul(v, 0.5), dtype=dtype))
+
+    return kernel(permute_scale)
+
+
 def embedding(count: int, vocabulary: int, n: int, dtype: DType = float32) -> Kernel:
     def embedding(k: KernelRecorder) -> None:
         ids = k.param("ids", int64, (count,), (1,))
@@ -203,12 +216,31 @@ def cumsum(rows: int, n: int, dtype: DType = float32) -> Kernel:
         x = k.param("x", dtype, (rows, n), (n, 1))
         y = k.param("y", dtype, (rows, n), (n, 1))
         for i in k.map(rows):
-            a = k.init("add", dtype)
+            held = float32 if dtype is float16 else dtype
+            a = k.init("add", held)
             for j in k.scan(n):
-                k.update("add", a, k.load(x, i * n + j))
-                k.store(y, i * n + j, a)
+                k.update("add", a, k.cast(k.load(x, i * n + j), dtype=held))
+                k.store(y, i * n + j, k.cast(a, dtype=dtype))
 
     return kernel(cumsum)
+
+
+def cummax(rows: int, n: int) -> Kernel:
+    """Running maximum with its place, and something made of both."""
+
+    def cummax(k: KernelRecorder) -> None:
+        x = k.param("x", float32, (rows, n), (n, 1))
+        value = k.param("value", float32, (rows, n), (n, 1))
+        where = k.param("where", int64, (rows, n), (n, 1))
+        for i in k.map(rows):
+            best, at = k.init("argmax", float32, int64)
+            for j in k.scan(n):
+                v = k.load(x, i * n + j)
+                k.update("argmax", (best, at), v, k.index(j))
+                k.store(value, i * n + j, k.sub(best, v))
+                k.store(where, i * n + j, at)
+
+    return kernel(cummax)
 
 
 def two_loops(n: int) -> Kernel:
@@ -282,6 +314,7 @@ CASES: dict[str, Callable[[], Kernel]] = {
     "argmin_int": lambda: argmax(int32, 6, 64, "argmin"),
     "argmax_bytes": lambda: argmax(uint8, 3, 100),
     "transpose_add": lambda: transpose_add(70, 45),
+    "permute_scale": lambda: permute_scale(3, 33, 65),
     "embedding": lambda: embedding(21, 50, 64),
     "embedding_half": lambda: embedding(300, 20, 512, bfloat16),
     "embedding_backward": lambda: embedding_backward(30, 7, 20),
@@ -289,6 +322,10 @@ CASES: dict[str, Callable[[], Kernel]] = {
     "dropout": lambda: dropout(1000),
     "cumsum": lambda: cumsum(5, 100),
     "cumsum_int": lambda: cumsum(2, 33, int64),
+    "cumsum_half": lambda: cumsum(3, 512, float16),
+    "cumsum_long": lambda: cumsum(2, 5003),
+    "cumsum_aligned": lambda: cumsum(2, 4096),
+    "cummax": lambda: cummax(3, 300),
     "two_loops": lambda: two_loops(100),
     "strided_rows": lambda: strided_rows(6, 40),
     "masked": lambda: masked(50),
