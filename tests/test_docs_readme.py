@@ -1,0 +1,30 @@
+"""The README's example prints what the README says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_example_prints_what_the_readme_says(tmp_path: Path) -> None:
+    program = tmp_path / "example.py"
+    program.write_text(blocks("python")[0])
+    out = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.rstrip() == blocks("text")[0].rstrip()
+
+
+def test_the_first_lines_say_what_this_is_not() -> None:
+    head = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:6]
+    assert "not Harvard's TinyTorch" in " ".join(head)
