@@ -156,7 +156,7 @@ def _saved(joint: Joint, forward: GraphModule, backward: GraphModule) -> tuple[l
     place: dict[Node, Saved] = {}
     inputs = forward.graph.placeholders
     kinds = [("primal", i) for i in range(len(joint.primals))] + [("base", i) for i in range(len(joint.bases))]
-    kinds += [("state", i) for i in range(len(joint.streams))]
+    kinds += [("state", i) for i in range(len(joint.draws))]
     for p, (kind, i) in zip(inputs, kinds, strict=True):
         place[p] = Saved(kind, i)
     for k, n in enumerate(outs[:count]):
@@ -212,7 +212,7 @@ def _double(joint: Joint, fw: Compiler, bw: Compiler, partition: Partition) -> C
 
     def double(primals: tuple[Any, ...], states: tuple[Any, ...], cotangents: list[Any]) -> Any:
         _refuse_overwritten(joint)
-        devices = [s.state.device for s in joint.streams]
+        devices = [d.state.device for d in joint.draws]
         inputs = [
             *_alive(joint, primals),
             *(Tensor._wrap(s, d) for s, d in zip(states, devices, strict=True)),

@@ -19,7 +19,7 @@ from typing import Any
 from compiler.aot import aliasing, overlap
 from compiler.aot.aliasing import Given, owner
 from compiler.aot.overlap import Base
-from compiler.aot.trace import Tracer, tracing
+from compiler.aot.trace import Draw, Tracer, tracing
 from compiler.fake import FakeArray, fake_like, is_fake
 from compiler.ir.graph import Node
 from compiler.ir.interp import Interpreter
@@ -50,7 +50,8 @@ class Joint:
 
     module: GraphModule
     primals: list[Any]
-    streams: list[Any]
+    draws: list[Draw]
+    drawn: list[tuple[Any, Any]]  # (generator, counters that one call uses)
     forward_outputs: int
     results: list[Given]
     mutations: list[Mutation]
@@ -233,7 +234,8 @@ class _Finish:
         joint = Joint(
             module=GraphModule(self.tracer.attributes, self.tracer.graph, "Joint" if tangents else "Forward"),
             primals=self.examples,
-            streams=list(self.tracer.streams.values()),
+            draws=self.tracer.draws,
+            drawn=list(self.tracer.drawn.values()),
             forward_outputs=len(nodes),
             results=results,
             mutations=mutations,

@@ -91,7 +91,7 @@ def _text(c: Compiled) -> tuple[str, dict[str, Any]]:
     w.names.update(
         new=object.__new__, Tensor=Tensor, Node=tape.Node, Storage=Storage, COMPILED=COMPILED, forward=c.forward,
         write=write, mode=tape.mode, look=look, array_module=array_module, backward=_backward_of(c) if joint.training else None,
-        base_array=base_array, ref=weakref.ref,
+        base_array=base_array, ref=weakref.ref, states=states,
     )  # fmt: skip
     args = [f"x{i}" for i in range(len(joint.primals))]
     tensors = [isinstance(p, Tensor) for p in joint.primals]
@@ -100,17 +100,12 @@ def _text(c: Compiled) -> tuple[str, dict[str, Any]]:
         device = w.name("device", joint.primals[base.lead].device)
         w.add(f"b{n} = base_array(x{base.lead}._data, {base.before}, {base.numel}, {device})")
         arrays.append(f"b{n}")
-    for i, stream in enumerate(joint.streams):
-        generator = w.name("generator", stream.generator)
-        device = w.name("device", stream.state.device)
-        on_cpu = array_module_is_numpy(stream.state.device)
-        w.add(f"r{i} = {generator}.state_array()" if on_cpu else f"r{i} = array_module({device}).asarray({generator}.state_array())")
-        arrays.append(f"r{i}")
     _sizes(w, c, args)
+    arrays += _states(w, joint)
     outs = [f"o{k}" for k in range(joint.forward_outputs)] + [f"e{k}" for k in range(c.extras)]
     w.add(f"{_unpack(outs)}forward([{', '.join(arrays)}])")
-    for stream in joint.streams:
-        w.add(f"{w.name('generator', stream.generator)}.offset += {_size(stream.used)}")
+    for generator, used in joint.drawn:
+        w.add(f"{w.name('generator', generator)}.offset += {_size(used)}")
     tensors_out = _made(joint)
     for k in tensors_out:
         _wrap(w, joint, k)
@@ -123,8 +118,26 @@ def _text(c: Compiled) -> tuple[str, dict[str, Any]]:
     return f"def call({', '.join(args)}):\n{body}", w.names
 
 
-def array_module_is_numpy(device: Any) -> bool:
-    return array_module(device) is np
+def _states(w: _Writer, joint: Joint) -> list[str]:
+    """One state per draw; those of one generator and device are rows of one array."""
+    groups: dict[tuple[int, Any], list[int]] = {}
+    for i, d in enumerate(joint.draws):
+        groups.setdefault((id(d.generator), d.state.device), []).append(i)
+    for members in groups.values():
+        first = joint.draws[members[0]]
+        shifts = "".join(f"{_size(joint.draws[i].shift)}, " for i in members)
+        names = "".join(f"r{i}, " for i in members)
+        generator, device = w.name("generator", first.generator), w.name("device", first.state.device)
+        w.add(f"{names}= states({generator}, ({shifts}), {device})")
+    return [f"r{i}" for i in range(len(joint.draws))]
+
+
+def states(generator: Any, shifts: tuple[int, ...], device: Any) -> Any:
+    """The generator's state moved on by each of ``shifts``: int64 arrays [seed, offset]."""
+    rows = np.empty((len(shifts), 2), np.int64)
+    rows[:] = generator.state_array()
+    rows[:, 1] += shifts
+    return array_module(device).asarray(rows)
 
 
 def _unpack(names: list[str]) -> str:
@@ -146,11 +159,12 @@ def _wrap(w: _Writer, joint: Joint, k: int) -> None:
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
 def _sizes(w: _Writer, c: Compiled, args: list[str]) -> None:
-    """Bind the size symbols that views, streams and saved sizes mention."""
+    """Bind the size symbols that views, draws and saved sizes mention."""
     joint = c.joint
     wanted = {s.name for r in joint.results for _, params in r.chain for s in meta.symbols_in(params)}
     wanted |= {s.name for r in joint.results for s in meta.symbols_in(r.value)}
-    wanted |= {s.name for stream in joint.streams for s in meta.symbols_in(stream.used)}
+    wanted |= {s.name for d in joint.draws for s in meta.symbols_in(d.shift)}
+    wanted |= {s.name for _, used in joint.drawn for s in meta.symbols_in(used)}
     wanted |= {x.name for s in c.saved if s.kind == "size" for x in meta.symbols_in(s.index)}
     where = {p.name: i for i, p in enumerate(joint.module.graph.placeholders)}
     for symbol, (p, dim) in meta.size_sources(joint.module.graph).items():
@@ -194,7 +208,7 @@ def _node(w: _Writer, c: Compiled, args: list[str], made: list[int]) -> None:
         values.append(f"x{s.index}" if number else f"{text}.copy()" if overwritten else text)
     alive = _versioned(c, made)
     primals = f"({''.join(_held(c, i, a) + ', ' for i, a in enumerate(args))})" if c.double is not None else "()"
-    states = "".join(f"r{i}, " for i in range(len(joint.streams)))
+    states = "".join(f"r{i}, " for i in range(len(joint.draws)))
     w.add(f"node.whole = backward([{', '.join(values)}], {primals}, ({states}))")
     if alive:
         w.add(f"node.saved = [{', '.join(alive)}]")

@@ -12,14 +12,17 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from compiler.aot import scatter
 from compiler.errors import CompileError
-from compiler.fake import FakeInterp, fake_like, is_fake
+from compiler.fake import FakeArray, FakeInterp, fake_like, is_fake
 from compiler.ir.graph import Graph, Node
 from tinytorch import dispatch, tape
-from tinytorch.device import Device, cpu
+from tinytorch.device import Device
 from tinytorch.ops.opdef import TABLE, Op
 from tinytorch.tensor import Tensor
 
@@ -56,13 +59,16 @@ class Place:
         self.version = memory.version
 
 
-class Stream:
-    """One generator's numbers: the graph takes its state and counts what is drawn."""
+@dataclass(frozen=True)
+class Draw:
+    """One draw: the graph takes a state of its own, ``shift`` after where the generator stands when the call begins.
 
-    def __init__(self, generator: Any, state: Tensor) -> None:
-        self.generator = generator
-        self.state = state
-        self.used: Any = 0
+    The place in the stream is data, not text: draws of equal layers then have equal kernels.
+    """
+
+    generator: Any
+    shift: Any
+    state: Tensor
 
 
 class Tracer:
@@ -72,7 +78,8 @@ class Tracer:
         self.graph = Graph()
         self.fake = FakeInterp()
         self.attributes: dict[str, Any] = {}
-        self.streams: dict[int, Stream] = {}
+        self.draws: list[Draw] = []
+        self.drawn: dict[int, tuple[Any, Any]] = {}  # generator -> (itself, counters used so far)
         self.decompositions = dict(decompositions or {})
         self.stack: list[Any] = []  # of the user's line that is traced now
         self._places: dict[int, Place] = {}
@@ -113,14 +120,12 @@ class Tracer:
         at.node, at.version = value, at.memory.version
 
     def draw(self, generator: Any, numel: Any, device: Device) -> tuple[Tensor, Any]:
-        stream = self.streams.get(id(generator))
-        if stream is None:
-            state = fake_like(Tensor._wrap(generator.state_array(), cpu))
-            stream = self.streams[id(generator)] = Stream(generator, Tensor._wrap(state._data, device))
-            self.input(f"rng_state_{len(self.streams) - 1}", stream.state)
-        shift = stream.used
-        stream.used = stream.used + (numel + 3) // 4
-        return stream.state, shift
+        _, used = self.drawn.get(id(generator), (generator, 0))
+        self.drawn[id(generator)] = generator, used + (numel + 3) // 4
+        state = Tensor._wrap(FakeArray((2,), np.dtype(np.int64)), device)
+        self.draws.append(Draw(generator, used, state))
+        self.input(f"rng_state_{len(self.draws) - 1}", state)
+        return state, 0
 
     def constant(self, t: Tensor) -> Tensor:
         """A tensor that the program makes from numbers: as data it is a constant, as memory it is new in each call."""
