@@ -372,6 +372,7 @@ class Section:
     def _uniform(self) -> set[int]:
         """Statements (by id) that are the same for all neighbours: nothing in them depends on the axis."""
         varying = {self.axis.name, *(n for n, text in self.e.text.items() if "[k]" in text)}
+        varying |= {n for s in self.stmts if isinstance(s, Update) for n in s.names}
         same: set[int] = set()
         for s in self.stmts:
             depends = bool(varying & set(used(s)))
