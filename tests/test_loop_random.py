@@ -36,7 +36,7 @@ class Program:
     def grow(self):
         kind = self.draw(st.sampled_from(
             ["unary", "unary", "binary", "binary", "reduce", "reduce", "permute", "view", "slice", "back", "where",
-             "expand", "gather", "select", "scatter"]
+             "expand", "gather", "select", "scatter", "scan", "extreme", "var", "cat", "rows", "flip"]
         ))  # fmt: skip
         getattr(self, kind)()
 
@@ -154,6 +154,62 @@ class Program:
         d = self.draw(st.integers(0, len(self.shapes[a]) - 1))
         i = self.draw(st.integers(0, self.shapes[a][d] - 1))
         self.add(lambda p: ops.select(p[a], dim=d, index=i), [n for k, n in enumerate(self.shapes[a]) if k != d])
+
+    def dimension(self):
+        a = self.pick(lambda s: len(s) > 0)
+        return (None, 0) if a is None else (a, self.draw(st.integers(0, len(self.shapes[a]) - 1)))
+
+    def scan(self):
+        a, d = self.dimension()
+        if a is not None:
+            op = self.draw(st.sampled_from([ops.cumsum, ops.cumprod]))
+            self.add(lambda p: ops.tanh(op(p[a], dim=d)), self.shapes[a])
+
+    def extreme(self):
+        a, d = self.dimension()
+        if a is None:
+            return
+        op = self.draw(st.sampled_from([ops.argmax, ops.argmin]))
+        new = [n for k, n in enumerate(self.shapes[a]) if k != d]
+        # of rounded values, so that ties are real ties on both sides
+        self.add(lambda p: ops.mul(op(ops.round(ops.mul(p[a], 8.0)), dim=d, keepdim=False), 0.125), new)
+
+    def var(self):
+        a, d = self.dimension()
+        if a is not None and self.shapes[a][d] > 1:
+            new = [1 if k == d else n for k, n in enumerate(self.shapes[a])]
+            self.add(lambda p: ops.tanh(ops.var(p[a], dim=(d,), keepdim=True, correction=1)), new)
+
+    def cat(self):
+        a, d = self.dimension()
+        if a is None:
+            return
+        alike = lambda s: len(s) == len(self.shapes[a]) and all(  # noqa: E731
+            x == y or k == d for k, (x, y) in enumerate(zip(s, self.shapes[a], strict=True))
+        )
+        b = self.pick(alike)
+        new = list(self.shapes[a])
+        new[d] += self.shapes[b][d]
+        self.add(lambda p: ops.cat(p[a], ops.neg(p[b]), p[a], dim=d) if new[d] < 5 else ops.cat(p[a], p[b], dim=d),
+                 [n + self.shapes[a][d] if k == d and new[d] < 5 else n for k, n in enumerate(new)])  # fmt: skip
+
+    def rows(self):
+        a, d = self.dimension()
+        if a is None:
+            return
+        at = np.array(self.draw(st.lists(st.integers(0, self.shapes[a][d] - 1), min_size=1, max_size=4)))
+        number = self.constant(Tensor._wrap(at, cpu))
+        new = [len(at) if k == d else n for k, n in enumerate(self.shapes[a])]
+        if self.draw(st.booleans()):
+            self.add(lambda p: ops.index_select(p[a], p.constants[number], dim=d), new)
+        else:
+            picked = lambda p: ops.index_select(p[a], p.constants[number], dim=d)  # noqa: E731
+            self.add(lambda p: ops.tanh(ops.index_add(p[a], p.constants[number], picked(p), dim=d)), self.shapes[a])
+
+    def flip(self):
+        a, d = self.dimension()
+        if a is not None:
+            self.add(lambda p: ops.flip(p[a], dims=(d,)), self.shapes[a])
 
     def constant(self, t):
         self.constants.append(t)

@@ -76,6 +76,7 @@ class Emitter:
         self.ranges = ranges
         self.stmts: list[ir.Stmt] = []
         self.seen: dict[Any, V] = {}
+        self.exprs: dict[str, Expr] = {}  # values that are index arithmetic
         self.mask: V | None = None  # where false, nothing may be loaded
 
     # --- the vocabulary ---
@@ -120,7 +121,9 @@ class Emitter:
             isinstance(s, ir.Load | ir.Let | ir.Index) and s.name == e.name for s in self.stmts
         ):  # fmt: skip
             return V(e.name, int64)
-        return self._once(("index", e), lambda name: ir.Index(name, as_int(e)), int64)
+        out = self._once(("index", e), lambda name: ir.Index(name, as_int(e)), int64)
+        self.exprs[str(out.value)] = e
+        return out
 
     def load(self, buffer: str, index: Int, dtype: DType, other: Scalar = 0) -> V:
         mask = self.mask
@@ -172,9 +175,9 @@ class Emitter:
             self.stmts.append(ir.Check(str(cond.value), message, at))
 
     def as_index(self, x: V) -> Expr:
-        """A value used in an index: cast to int64, then a symbol of its name."""
+        """A value used in an index: the arithmetic that made it, else a symbol of its name."""
         x = self.cast(x, int64)
-        return Const(int(x.value)) if x.known else Symbol(str(x.value))
+        return Const(int(x.value)) if x.known else self.exprs.get(str(x.value), Symbol(str(x.value)))
 
     def between(self, e: Int, low: Int, high: Int) -> V:
         """``low <= e < high`` as a bool value, decided now where the ranges tell."""

@@ -23,8 +23,12 @@ from compiler.sym.expr import Const, Expr, lift, quotient
 
 #: Joined without a common loop only if that small in all (elements): one launch instead of two.
 TINY = 2048
+#: So few elements may always stand before a kernel's loops.
+SCALARS = 8
 #: Rows longer than this (bytes) do not stay in cache between the loops of a row kernel.
 ROW_BYTES = 1 << 20
+#: Inner loops shorter than this are not worth more of them.
+SHORT = 32
 NEIGHBOURS = 24
 COMBINABLE = frozenset(("add", "mul", "max", "min"))
 
@@ -260,13 +264,15 @@ class Fuser:
                 return False
         if links:
             return True
+        if not full and any(hint(n.numel) < SHORT * rows for n in joint.nests):
+            return False
         common = sum(self.bytes(x) for x in (a.reads | a.writes) & (b.reads | b.writes))
         smaller = min(sum(self.bytes(x) for x in g.reads | g.writes) for g in (a, b))
         return common * 4 >= smaller and common > 64
 
     def side_by_side(self, a: Group, b: Group, links: Sequence[Any]) -> Group | None:
-        """Two tiny groups in one kernel without a common loop."""
-        if a.work + b.work > TINY or self.device(a) != "cpu" or not links:
+        """In one kernel without a common loop: two tiny groups, or scalars before the loops that read them."""
+        if (a.work + b.work > TINY and a.work > SCALARS) or self.device(a) != "cpu" or not links:
             return None
         if any(outer_reduction(n) for g in (a, b) for n in g.nests):
             return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler.ir.graph import Node
@@ -124,7 +124,14 @@ class Lowering:
         results = node.args[0]
         for x in results if isinstance(results, tuple | list) else (results,):
             v = self.values[x] if isinstance(x, Node) else x
-            self.program.outputs.append(self.memory(v) if isinstance(v, Value) else v)
+            self.program.outputs.append(self.result(x, v) if isinstance(v, Value) else v)
+
+    def result(self, node: Node, value: Value) -> ArrayView:
+        """Where the value lies, with eager's strides also along dimensions of size 1, where any would do."""
+        place = self.memory(value)
+        eager = ints(node.meta["val"].stride())
+        ones = [isinstance(n, int) and n == 1 for n in place.shape]
+        return replace(place, stride=tuple(e if one else s for e, s, one in zip(eager, place.stride, ones, strict=True)))
 
     # --- calls ---
     def call(self, node: Node) -> Any:

@@ -191,6 +191,11 @@ def checked(s: Emitter, at: V, size: Int, message: str, *, wrap: bool) -> V:
     at = s.cast(at, int64)
     n, zero = s.index(size), s.const(0, int64)
     low = s.neg(n) if wrap else zero
+    if at.value in s.exprs:  # arange and the like: the ranges may tell
+        e = s.exprs[str(at.value)]
+        inside = s.between(e, 0, size)
+        if inside.known and inside.value:
+            return at
     s.check(s.both(s.ge(at, low), s.lt(at, n)), message, at)
     return s.where(s.lt(at, zero), s.add(at, n), at) if wrap else at
 
