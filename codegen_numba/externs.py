@@ -52,9 +52,10 @@ SPECIAL: dict[str, Callable[..., None]] = {"matmul": matmul}
 
 
 def look(array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: Any) -> Any:
-    """A strided view from the array's first element on; ``offset`` in elements."""
+    """A strided view counted from the array's first element; ``offset`` in elements, negative if strides are."""
     if array.dtype != dtype:
         array = array.view(dtype)
     if offset:
-        array = np.lib.stride_tricks.as_strided(array, (offset + 1,), (array.itemsize,))[offset:]
+        step = array.itemsize if offset > 0 else -array.itemsize
+        array = np.lib.stride_tricks.as_strided(array, (abs(offset) + 1,), (step,))[abs(offset) :]
     return np.lib.stride_tricks.as_strided(array, shape, strides)
