@@ -225,16 +225,19 @@ class Builder:
             return self.table.fix("error", None)
         if a.kind == "parts":
             return parts
+        if a.kind == "work":
+            work = next(w for w in phase.work if w.name == a.name)
+            return self._scratch(("work", index, a.name), work.numel * work.dtype.itemsize)
         private = next(p for p in phase.privates if p.name == a.name)
         if a.kind == "numel":
             return self.table.number(private.buffer.numel)
-        return self._private(("private", index, a.name), private)
+        size = private.buffer.numel * private.dtype.itemsize * self.threads
+        return self._scratch(("private", index, a.name), size)
 
-    def _private(self, meaning: Any, private: Any) -> Any:
-        """Private copies live in the arena too; they are few and short-lived, so each has its own place."""
+    def _scratch(self, meaning: Any, size: Int) -> Any:
+        """Private copies and work words live in the arena too; each has a place of its own."""
         if meaning in self.table:
             return meaning
-        size = private.buffer.numel * private.dtype.itemsize * self.threads
         value = known(size)
         if isinstance(self.arena, int) and value is not None:
             at, self.arena = self.arena, self.arena + -(-value // LINE) * LINE
@@ -371,7 +374,7 @@ class Builder:
         """Everything the host function names."""
         table, views, messages = self.table, self.views, self.messages
         fixed = [(table.word(m), m, v) for m, v in table.fixed]
-        moving = [(w, v) for w, m, v in fixed if isinstance(m, tuple) and m[0] in ("arena", "private")]
+        moving = [(w, v) for w, m, v in fixed if isinstance(m, tuple) and m[0] in ("arena", "private", "work")]
         contexts: list[Context] = []
         makers = [compile(text, "<view>", "eval") for _, text in views]
         scope = {"ndarray": np.ndarray, **self.namespace}

@@ -31,9 +31,9 @@ RESERVED = frozenset(("start", "stop", "part", "parts", "numel", "bad", "bad_val
 
 @dataclass(frozen=True)
 class Argument:
-    """What to pass: a kernel buffer, a size, the error word, a private copy, its length, or how many there are."""
+    """What to pass: a kernel buffer, work memory, a size, the error word, a private copy, its length, or how many there are."""
 
-    kind: str  # buffer | size | error | private | numel | parts
+    kind: str  # buffer | work | size | error | private | numel | parts
     name: str = ""
 
 
@@ -64,7 +64,7 @@ class Emitter:
     def __init__(self, kernel: Kernel, phase: Phase, strict: bool, tune: Tune) -> None:
         self.kernel, self.phase, self.strict, self.tune = kernel, phase, strict, tune
         self.out = Text()
-        self.buffers = {b.name: b for b in kernel.params}
+        self.buffers = {b.name: b for b in (*kernel.params, *phase.work)}
         self.privates: dict[str, Private] = {p.buffer.name: p for p in phase.privates}
         self.dtypes: dict[str, DType] = {}
         self.renamed: dict[str, str] = {}
@@ -260,7 +260,7 @@ class Emitter:
 
     def plain_loop(self, s: Loop) -> None:
         with self.inside(s), self.out.block(f"for {self.name(s.axis)} in range({self.index(s.extent)}):"):
-            self.body(s.body)
+            self.row_body(s.body)
 
     @contextmanager
     def inside(self, *loops: Loop) -> Iterator[None]:
@@ -274,6 +274,7 @@ class Emitter:
     # --- phases ---
     def source(self, name: str) -> tuple[Source, tuple[Argument, ...], tuple[str, ...]]:
         """The phase as a function called ``name``; its arguments; the messages of its checks."""
+        self.body(self.phase.prologue)
         with self.inside(*self.phase.loops):
             getattr(self, f"_{self.phase.kind}")()
         params, arguments = self._parameters()
@@ -299,7 +300,7 @@ class Emitter:
         arguments: list[Argument] = []
         for b in self.used:
             params.append((self.name(b), spell.memory_type(self.buffers[b].dtype)))
-            arguments.append(Argument("buffer", b))
+            arguments.append(Argument("work" if b in {w.name for w in self.phase.work} else "buffer", b))
         for p in self.phase.privates:
             params.append((self.name(p.name), spell.memory_type(p.dtype)))
             arguments.append(Argument("private", p.name))

@@ -13,6 +13,7 @@ from typing import Literal
 
 from codegen_numba import analysis
 from codegen_numba.analysis import Body, ceil_div, cost, has_loop, hint, known, product
+from codegen_numba.cut import cut
 from codegen_numba.spell import HALVES
 from compiler.loop.ir import Buffer, Check, Int, Kernel, Load, Loop, Stmt, Store
 from tinytorch.dtypes import DType, float32
@@ -59,6 +60,8 @@ class Phase:
     privates: tuple[Private, ...] = ()
     align: int = 1  # parts begin at multiples of this
     across: str = ""  # tiles: the axis along which some arrays are contiguous that are not along the innermost
+    prologue: Body = ()  # pure statements to compute first, in every part
+    work: tuple[Buffer, ...] = ()  # results of blocks, written by one phase and read by later ones
 
     @property
     def total(self) -> Int:
@@ -68,30 +71,10 @@ class Phase:
 def phases(kernel: Kernel, threads: int, tune: Tune) -> list[Phase]:
     """The kernel as phases, in order."""
     out: list[Phase] = []
-    for body in _independent(kernel.body):
-        phase = _phase(body, tune)
+    for piece in cut(kernel.body, kernel.writes, tune.parallel):
+        phase = replace(_phase(piece.body, tune), prologue=piece.prologue, work=piece.work)
         out += _privatised(kernel, phase, threads, tune)
     return out
-
-
-def _independent(body: Body) -> list[Body]:
-    """Top-level map loops that use nothing defined beside them stand alone; all else stays together."""
-    defined = {n for s in body for n in analysis.defines(s)}
-    alone = [isinstance(s, Loop) and s.kind == "map" and not (analysis.uses(s) & defined) for s in body]
-    out: list[list[Stmt]] = []
-    for s, single in zip(body, alone, strict=True):
-        if single or not out or isinstance(out[-1][0], Loop) and _is_alone(out[-1], defined):
-            out.append([s])
-        else:
-            out[-1].append(s)
-    if sum(1 for group in out if not _is_alone(group, defined)) > 1:
-        return [body]  # statements around a loop may share names
-    return [tuple(group) for group in out]
-
-
-def _is_alone(group: list[Stmt], defined: set[str]) -> bool:
-    s = group[0]
-    return len(group) == 1 and isinstance(s, Loop) and s.kind == "map" and not (analysis.uses(s) & defined)
 
 
 def _phase(body: Body, tune: Tune) -> Phase:

@@ -317,3 +317,38 @@ def test_reductions_become_vectors(combine):
     text = assembly(source)
     vectors = len(re.findall(r"^\s+v(?:add|max|sub|fmadd\w*|cmp|mul|min|range|fixupimm)\w*p[sd]\s.*[xyz]mm", text, re.M))
     assert vectors >= 4, text
+
+
+@TUNES
+def test_heavy_loops_at_the_top_are_cut_into_phases(tune):
+    """Reductions in blocks, their value used by later loops, a check inside, a store between."""
+
+    @kernel
+    def spread(k):
+        n = k.size("n")
+        x = k.param("x", float32, (n,), (1,))
+        at = k.param("at", int64, (n,), (1,))
+        out = k.param("out", float32, (n,), (1,))
+        low = k.param("low", float32, (), ())
+        place = k.param("place", int64, (), ())
+        top = k.init("max", float32)
+        for i in k.reduce(n):
+            k.update("max", top, k.load(x, i))
+        total = k.init("add", float32)
+        best, where = k.init("argmin", float32, int64)
+        for i in k.reduce(n):
+            t = k.load(at, i)
+            k.check(k.bit_and(k.ge(t, 0), k.lt(t, 3000)), "index {} is out of range", value=t)
+            v = k.sub(k.load(x, i), top)
+            k.update("add", total, k.exp(v))
+            k.update("argmin", (best, where), v, t)
+        k.store(low, 0, best)
+        k.store(place, 0, where)
+        for i in k.map(n):
+            k.store(out, i, k.div(k.exp(k.sub(k.load(x, i), top)), total))
+
+    x, at = normal(3000), np.arange(3000)
+    same(spread, [x, at], tune, rtol=1e-4, sizes=(3000,))
+    at[2999] = 3000
+    with pytest.raises(IndexError, match="index 3000 is out of range"):
+        run_kernel(spread, [x, at], sizes=(3000,), tune=tune)
