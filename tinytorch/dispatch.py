@@ -103,7 +103,8 @@ def write(dst: Tensor, src: Tensor) -> None:
 
 
 def _refuse_overlap(dst: Tensor) -> None:
-    if any(stride == 0 and size > 1 for size, stride in zip(dst._data.shape, dst._data.strides, strict=True)):
+    shape, strides = dst._data.shape, dst._data.strides
+    if dst._data.size and any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
             "Please clone() the tensor before performing the operation."

@@ -43,9 +43,9 @@ def _as_strided_vjp(out: Any, x: Any, shape: Shape, stride: Shape, offset: Any) 
 
     def of_x(g: Any) -> Any:
         numbers = TABLE["iota"](size=numel(before), dtype=dtypes.int64, device=device)
-        places = TABLE["view"](as_strided(numbers, shape=shape, stride=stride, offset=offset), shape=(numel(shape),))
+        places = as_strided(numbers, shape=shape, stride=stride, offset=offset)
         zeros = TABLE["full"](shape=(numel(before),), value=0, dtype=g.dtype, device=device)
-        return TABLE["view"](TABLE["index_add"](zeros, places, TABLE["view"](g, shape=(numel(shape),)), dim=0), shape=before)
+        return TABLE["view"](TABLE["index_add"](zeros, places, g, dim=0), shape=before)
 
     return (of_x,)
 

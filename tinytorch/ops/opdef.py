@@ -51,7 +51,7 @@ class Op:
                 maps an index of the output to one of the input.  reduce: the combine's name (``loop.ir.COMBINES``)
     infer       ``infer(*metas, **params)`` gives a Meta (or a tuple); works on symbolic ints; raises the user's errors
     kernel      ``kernel(xp, *arrays, **params)`` on NumPy or CuPy arrays; pointwise rows get theirs from ``body``
-    ufunc       name of a NumPy ufunc equal to ``body``, the fast way for eager
+    ufunc       name of a NumPy ufunc equal to ``body`` on floats, the fast way for eager
     vjp         ``vjp(out, *args, **params)`` gives one function (or None) per positional argument from the cotangent
                 of the output to that of the argument.  What these functions close over is what backward saves, so
                 take shapes and types outside of them.  Broadcasting, casts and accumulation are the engine's work
@@ -80,7 +80,7 @@ class Op:
     def __post_init__(self) -> None:
         if self.infer is None and self.kind == "pointwise":
             object.__setattr__(self, "infer", lambda *metas, **params: pointwise_infer(self, metas, params))
-        if self.kind == "pointwise" and self.ufunc is not None and self.kernel is None:
+        if self.kind == "pointwise" and self.ufunc is not None:
             object.__setattr__(self, "quick", getattr(np, self.ufunc))
         if self.name in TABLE:
             raise ValueError(f"operator {self.name!r} has a row already")

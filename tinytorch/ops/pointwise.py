@@ -147,7 +147,15 @@ def _pow_vjp(out: Any, x: Any, y: Any) -> Any:
     return of_base, of_exponent
 
 
-pow_ = row("pow", lambda s, x, y: s.pow(x, y), _pow_vjp, ufunc="power")
+def _pow_kernel(xp: Any, x: Any, y: Any) -> Any:
+    """Integers to negative powers are what division makes of them: 0, or the sign for 1 and -1."""
+    if x.dtype.kind not in "iu" or not (y < 0).any():
+        return xp.power(x, y)
+    below = xp.where(x == 1, 1, xp.where(x == -1, xp.where(y % 2 == 0, 1, -1), 0))
+    return xp.where(y < 0, below.astype(x.dtype), xp.power(x, xp.maximum(y, 0)))
+
+
+pow_ = row("pow", lambda s, x, y: s.pow(x, y), _pow_vjp, ufunc="power", kernel=_pow_kernel)
 square = row("square", lambda s, x: s.mul(x, x), lambda out, x: (lambda g: mul(g, mul(conj_of(x), 2.0)),), ufunc="square")
 reciprocal = row(
     "reciprocal",
