@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
@@ -269,21 +270,21 @@ def iterator_argument(x):
     return x + total
 
 
-#: function -> (graphs, breaks) on the way of two equal calls
+#: function -> (graphs, breaks) compiled on the way of two equal calls
 CASES: dict[Any, tuple[int, int]] = {
-    simple: (2, 1), in_loop: (3, 3), in_loop_over_list: (3, 3), in_while: (4, 4), return_in_loop: (2, 3),
+    simple: (2, 1), in_loop: (3, 5), in_loop_over_list: (3, 5), in_while: (4, 4), return_in_loop: (2, 5),
     under_no_grad: (3, 2), under_with: (2, 1), in_try: (3, 3), in_handler: (1, 1), in_finally: (2, 1),
-    in_nested_call: (4, 3), on_branch: (2, 1), on_item: (2, 1), in_comprehension: (3, 4), on_bool_ops: (2, 2),
-    with_cells: (1, 2), same_name_in_cell_and_local: (1, 1), with_effects: (0, 1), on_unpacking: (1, 2),
-    over_enumerate_zip: (3, 3), with_values_on_the_stack: (1, 4), in_fstring: (2, 2), class_body: (1, 2),
-    asked_for: (2, 1), in_module: (3, 3), iterator_argument: (1, 3),
+    in_nested_call: (4, 3), on_branch: (2, 1), on_item: (2, 1),
+    in_comprehension: (3, 7 if sys.version_info < (3, 12) else 5),  # a frame of its own before 3.12
+    on_bool_ops: (3, 3), with_cells: (1, 2), same_name_in_cell_and_local: (1, 1), with_effects: (0, 1),
+    on_unpacking: (1, 2), over_enumerate_zip: (3, 5), with_values_on_the_stack: (1, 4), in_fstring: (2, 2),
+    class_body: (2, 1), asked_for: (2, 1), in_module: (3, 4), iterator_argument: (1, 5),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("fn", CASES, ids=lambda f: f.__name__)
 def test_meaning_is_kept_across_breaks(fn: Any) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(3, 4)
+    x = torch.ones(3, 4)
     entry.reset()
     LOG.clear()
     expected, expected_log = [fn(x.clone()), fn(x.clone())], list(LOG)
@@ -295,9 +296,7 @@ def test_meaning_is_kept_across_breaks(fn: Any) -> None:
     assert same(got, expected)
     assert same(log, expected_log)
     assert not compiled.native()
-    assert compiled.breaks(), "the function is here because it breaks"
-    counts = (len(compiled.graphs), len(set(compiled.breaks())))
-    assert counts[0] >= (CASES[fn][0] > 0)
+    assert (len(compiled.graphs), len(compiled.breaks())) == CASES[fn]
 
 
 def test_loop_with_a_break_does_not_recompile_each_time() -> None:

@@ -50,9 +50,9 @@ def door_text(code: CodeType, defaults: int, keyword_defaults: tuple[str, ...]) 
     body = [
         *fill,
         f"if state.special: return cache.by_stance({given})",
-        "for check, run, _ in cache.entries:",
-        f"    carried = check({given})",
-        "    if carried is not None: return run(*carried)",
+        "check, run, _ = cache.first",
+        f"carried = check({given})",
+        "if carried is not None: return run(*carried)",
         f"return finish(cache.raw({given}))",
     ]
     lines = ["def make(F, cache, state):", f"    def door({', '.join(parts)}):"]

@@ -119,7 +119,8 @@ _LIBRARY = tuple(p for p in {sys.prefix + "/lib", sys.base_prefix + "/lib"})
 def reset() -> None:
     """Forget every entry, and what was learned about sizes."""
     for cache in _caches.values():
-        cache.entries, cache.run_only = (), ""
+        cache.set_entries(())
+        cache.run_only, cache.called = "", False
         cache.records.clear()
         cache.sizes.__init__(cache.options.dynamic)  # type: ignore[misc]
 

@@ -130,7 +130,7 @@ class _Printer:
 def _cost(guard: Guard) -> tuple[int, int]:
     """Cheap and telling first: the arguments' own guards, then what is deeper."""
     depth = max((_depth(p) for p in guard.parts), default=0)
-    return (0 if guard.kind == "MODE" else 1 + (guard.kind == "ALIAS"), min(depth, 3))
+    return (0 if guard.kind == "MODE" else 1 + (guard.kind in ("ALIAS", "MEMORY")), min(depth, 3))
 
 
 def _depth(source: Source) -> int:

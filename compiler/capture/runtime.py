@@ -91,6 +91,12 @@ class Captured:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+def _never(*args: Any) -> None:
+    """The check of an entry that is not there."""
+
+
+_NOTHING: tuple[Any, Any, Any] = (_never, None, None)
+
 Translate = Callable[["CodeCache", FunctionType, tuple[Any, ...]], Captured]
 
 
@@ -106,6 +112,7 @@ class CodeCache:
         self.records: list[Captured] = []
         #: (check, run to the end, run that may give a Tail), most recently used first; replaced, never changed.
         self.entries: tuple[tuple[Any, Any, Any], ...] = ()
+        self.first: tuple[Any, Any, Any] = _NOTHING  # the first of them, for doors
         self.lock = threading.RLock()
         self.sizes = Sizes(options.dynamic)
         self.called = False
@@ -127,7 +134,11 @@ class CodeCache:
     def _to_front(self, i: int) -> None:
         entries = self.entries
         if i < len(entries):
-            self.entries = (entries[i], *entries[:i], *entries[i + 1 :])
+            self.set_entries((entries[i], *entries[:i], *entries[i + 1 :]))
+
+    def set_entries(self, entries: tuple[tuple[Any, Any, Any], ...]) -> None:
+        self.entries = entries
+        self.first = entries[0] if entries else _NOTHING
 
     def miss(self, fn: FunctionType, values: tuple[Any, ...]) -> Any:
         """No entry fits: compile one, once per thread-safe look, and run it."""
@@ -183,7 +194,7 @@ class CodeCache:
         self.records.append(made)
         run = made.run
         whole = run if made.graph_module is not None and not made.breaks and not made.native else _whole(run)
-        self.entries = ((made.check, whole, run), *self.entries)
+        self.set_entries(((made.check, whole, run), *self.entries))
         return made
 
     def _report_recompile(self, fn: FunctionType, values: tuple[Any, ...]) -> None:
@@ -204,7 +215,7 @@ class CodeCache:
         why = first_failure(made.guards, ("F", *self.arguments), made.namespace, (fn, *values))
         warn(f"tinytorch.compile: {self.name}: a guard does not hold for the call it was made from: {why}; runs eager")
         self.records.remove(made)
-        self.entries = tuple(e for e in self.entries if e[0] is not made.check)
+        self.set_entries(tuple(e for e in self.entries if e[0] is not made.check))
         self.run_only = "a guard contradicted itself"
         return self.native(fn, values)
 

@@ -164,6 +164,7 @@ class Session:
             where = f"{guard.stack[-1][0]}:{guard.stack[-1][1]}: {guard.stack[-1][3]}" if guard.stack else guard.why
             tx.guards.add("SIZE", form, *parts, where=where)
         tx.guard_identity()
+        tx.guard_aliases()
         tx.guard_memory()
 
     def _entry(self, tx: Tracer, carry: list[Source], run_text: str, label: str = "") -> Captured:

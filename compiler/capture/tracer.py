@@ -14,11 +14,10 @@ import sys
 from types import CellType
 from typing import Any, NoReturn
 
-import numpy as np
-
 from compiler.capture import breaks, models, protocol, wrap
 from compiler.capture.effects import Effects
 from compiler.capture.guards import GuardSet
+from compiler.capture.memory import Layout
 from compiler.capture.source import Namespace, Source
 from compiler.capture.translate import Frame
 from compiler.capture.values.base import ConstantValue, Lazy, Value, realize
@@ -343,19 +342,25 @@ class Tracer:
             ids = ", ".join(f"id({{{i}}})" for i in range(len(sources)))
             self.guards.add("ALIAS", f"len({{{{{ids}}}}}) == {len(sources)}", *sources)
 
+    def guard_aliases(self) -> None:
+        """A change of one object relies on the others of its type being others."""
+        changed = {type(_identity(v).real()) for v in self.effects.touched.values() if not isinstance(v, TensorValue)}
+        for kind in changed - {CellType}:
+            found = {v.source.text: v.source for v in self.by_id.values() if type(v.real()) is kind and v.source is not None}
+            sources = [s for text, s in found.items() if text not in self.namespace.objects]
+            if len(sources) > 1:
+                ids = ", ".join(f"id({{{i}}})" for i in range(len(sources)))
+                self.guards.add("ALIAS", f"len({{{{{ids}}}}}) == {len(sources)}", *sources)
+
     def guard_memory(self) -> None:
         """A graph that writes to an input relies on which inputs share that memory, and on how they lie there."""
-        inputs = [v for v in self.inputs if isinstance(v, TensorValue) and v.source is not None]
-        written = [v for v in inputs if v.fake._data.storage in self.written]
-        for w in written:
-            for other in inputs:
-                if other is w or (other in written and id(other) < id(w)):
-                    continue
-                assert w.source is not None and other.source is not None and w.obj is not None and other.obj is not None
-                measure = self.namespace.source(distance, "distance")
-                found = distance(w.obj, other.obj)
-                form = "{2}({0}, {1}) is None" if found is None else f"{{2}}({{0}}, {{1}}) == {found}"
-                self.guards.add("MEMORY", form, w.source, other.source, measure)
+        inputs = [v for v in self.inputs if isinstance(v, TensorValue) and v.source is not None and v.obj is not None]
+        written = [i for i, v in enumerate(inputs) if v.fake._data.storage in self.written]
+        if written and len(inputs) > 1:
+            layout = self.namespace.source(Layout([v.obj._data for v in inputs if v.obj is not None], written), "layout")
+            parts = [v.source.attr("_data") for v in inputs if v.source is not None]
+            form = f"{{0}}({', '.join(f'{{{i + 1}}}' for i in range(len(parts)))})"
+            self.guards.add("MEMORY", form, layout, *parts)
 
     def note_writes(self, node: Node) -> None:
         for t in self.interp.wrote:
@@ -365,24 +370,10 @@ class Tracer:
         return realize(self, value)
 
 
-def distance(a: Tensor, b: Tensor) -> int | None:
-    """Bytes from the first element of ``a`` to that of ``b``; None if their stretches of memory are apart."""
-    x, y = a._data, b._data
-    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
-        if not np.may_share_memory(x, y):
-            return None
-        return int(y.__array_interface__["data"][0] - x.__array_interface__["data"][0])
-    if type(x) is not type(y):
-        return None
-    (low_x, high_x), (low_y, high_y) = _stretch(x), _stretch(y)
-    return int(y.data.ptr - x.data.ptr) if low_x < high_y and low_y < high_x else None
-
-
-def _stretch(x: Any) -> tuple[int, int]:
-    """Addresses of the first byte of a CuPy array, and after its last."""
-    reach = [(n - 1) * s for n, s in zip(x.shape, x.strides, strict=True)]
-    low = x.data.ptr + sum(r for r in reach if r < 0)
-    return low, x.data.ptr + sum(r for r in reach if r > 0) + x.itemsize if x.size else low
+def _identity(v: Value) -> Value:
+    """The object that a change of ``v`` changes: the owner of an instance dict."""
+    owner = getattr(v, "owner", None)
+    return owner if isinstance(owner, Value) else v
 
 
 def input_name(path: str) -> str:

@@ -455,7 +455,9 @@ def tensor_guards(tx: Tracer, value: TensorValue) -> None:
     tx.guard("TENSOR", "({0}.dtype is {1} or {0}.dtype == {1})", data, names.source(obj._data.dtype, obj._data.dtype.name))
     tx.guard("TENSOR", "{0}.device is {1}", source, names.source(obj.device, str(obj.device)))
     wants = obj.requires_grad
-    if obj._base is None:
+    if not wants:  # a property that only views need
+        tx.guard("TENSOR", "({0}._requires_grad if {0}._base is None else {0}.requires_grad) is False", source)
+    elif obj._base is None:
         tx.guard("TENSOR", f"{{0}}._base is None and {{0}}._requires_grad is {wants}", source)
     else:
         tx.guard("TENSOR", f"{{0}}._base is not None and {{0}}.requires_grad is {wants}", source)

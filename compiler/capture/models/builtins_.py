@@ -24,7 +24,7 @@ from compiler.capture.values.iterator import (
     ReversedIterator,
     ZipIterator,
 )
-from compiler.capture.values.mapping import DictValue
+from compiler.capture.values.mapping import DictValue, SetValue
 from compiler.capture.values.objects import ObjectValue, Observed, SuperValue
 from compiler.capture.values.sequence import ListValue, RangeValue, SequenceValue, SliceValue, TupleValue
 from compiler.capture.values.tensor import SymIntValue, TensorValue
@@ -356,7 +356,7 @@ def text(tx: Tracer, obj: Value, how: Any) -> Value:
         return calls.call_special(tx, obj, f"__{how.__name__}__", [])
     if obj.is_const():
         return operators.now(tx, how, obj.const())
-    if isinstance(obj, SequenceValue | DictValue):
+    if isinstance(obj, SequenceValue | DictValue | SetValue):
         found = calls.fold(tx, how, [obj], {})
         if found is not None:
             return found

@@ -1,0 +1,363 @@
+"""Guards: every fact the trace relied on is checked, once, and no other."""
+
+from __future__ import annotations
+
+import math
+import threading
+import types
+from typing import Any
+
+import pytest
+from capture_helpers import Counted, same
+
+import tinytorch as torch
+from compiler import logs
+from compiler.capture import entry
+from tinytorch import nn
+
+X = torch.ones(3)
+
+
+def recompiles(fn: Any, calls: list[tuple[Any, ...]], expected: list[int], **options: Any) -> Counted:
+    """Call with each tuple of arguments; after each, so many entries; results as eager's."""
+    compiled = Counted(fn, fullgraph=True, **options)
+    for args, count in zip(calls, expected, strict=True):
+        assert same(compiled(*args), fn(*args)), args
+        assert len(compiled.entries) == count, (args, [str(g) for g in compiled.entries[-1].guards])
+    return compiled
+
+
+class Box:
+    scale = 2
+
+    def __init__(self, v: Any = 1) -> None:
+        self.v = v
+        self.unused = 0
+
+    def method(self, x: Any) -> Any:
+        return x * self.v
+
+
+# --- one flip, one recompile ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (1, True), (1, 1.0), (True, 1), (0.0, -0.0), (1, 2), ("a", "b"), (None, 0), ((1, 2), (1, 3)), ((1,), [1]),
+        ([1, 2], [1, 2, 3]), ({"a": 1}, {"b": 1}), (2.0, math.nan), (b"a", "a"), ({1, 2}, {1, 3}), (1j, 1.0),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_values_of_arguments(a: Any, b: Any) -> None:
+    def f(x, v):
+        return x + 1, repr(v), v == 1
+
+    recompiles(f, [(X, a), (X, b), (X, a), (X, b)], [1, 2, 2, 2], dynamic=False)
+
+
+def test_nan_does_not_recompile_for_ever() -> None:
+    recompiles(lambda x, v: x * v, [(X, math.nan), (X, float("nan")), (X, -math.nan)], [1, 1, 1])
+
+
+def test_tensor_properties() -> None:
+    def f(x):
+        return x + 1
+
+    base = torch.ones(4, 4)
+    grad = torch.ones(4, 4, requires_grad=True)
+    calls: list[Any] = [
+        (base,), (base.t(),), (base.to(torch.float64),), (grad,), (base[0],), (base[::2],), (base.clone(),), (nn.Parameter(base),),
+        (grad * 1,),
+    ]  # fmt: skip
+    recompiles(f, calls, [1, 2, 3, 4, 5, 6, 6, 7, 8], dynamic=False)
+    with torch.no_grad():
+        compiled = recompiles(f, [(base,)], [1])
+    assert same(compiled(base), f(base))
+    assert len(compiled.entries) == 2
+
+
+def test_container_order_length_and_elements() -> None:
+    def f(x, d, items):
+        return [x * v for v in d.values()], [x + i for i in items]
+
+    recompiles(
+        f,
+        [
+            (X, {"a": 1, "b": 2}, [1]), (X, {"b": 2, "a": 1}, [1]), (X, {"a": 1, "b": 2}, [1, 2]),
+            (X, {"a": 1, "b": 3}, [1]), (X, {"a": 1, "b": 2}, [1]),
+        ],
+        [1, 2, 3, 4, 4],
+        dynamic=False,
+    )  # fmt: skip
+
+
+def test_globals_closures_defaults_and_code() -> None:
+    scope: dict[str, Any] = {}
+    exec("K = 2\ndef helper(x):\n    return x * K\ndef f(x, d=1):\n    return helper(x) + d\n", scope)
+    f = scope["f"]
+    compiled = Counted(f, fullgraph=True, dynamic=False)
+
+    def check(count: int) -> None:
+        assert same(compiled(X), f(X))
+        assert len(compiled.entries) == count
+
+    check(1)
+    scope["K"] = 3
+    check(2)
+    scope["K"] = 2
+    check(2)
+    original = scope["helper"]
+    scope["helper"] = lambda x: x - 1
+    check(3)
+    scope["helper"] = original
+    check(3)
+    f.__defaults__ = (10,)
+    check(4)
+    original.__code__ = (lambda x: x * 100).__code__
+    check(5)
+
+
+def test_closure_cells() -> None:
+    k = 2
+
+    def f(x):
+        return x * k
+
+    compiled = Counted(f, fullgraph=True, dynamic=False)
+    assert same(compiled(X), X * 2)
+    k = 3
+    assert same(compiled(X), X * 3)
+    k = 2
+    assert same(compiled(X), X * 2)
+    assert len(compiled.entries) == 2
+
+
+def test_two_closures_of_one_def_share_their_entries() -> None:
+    def make(k):
+        def f(x):
+            return x * k
+
+        return f
+
+    def backend(gm: Any, examples: Any) -> Any:
+        return gm
+
+    a, b, c = (entry.compile_function(make(k), backend, dynamic=False) for k in (2, 3, 2))
+    assert same([a(X), b(X), c(X)], [X * 2, X * 3, X * 2])
+    assert len(entry.captured(a)) == len(entry.captured(c)) == 2
+
+
+def test_attributes_methods_and_classes() -> None:
+    class Local(Box):
+        pass
+
+    def f(x, b):
+        return b.method(x) + b.scale
+
+    b = Local()
+    compiled = Counted(f, fullgraph=True, dynamic=False)
+
+    def check(count: int) -> None:
+        assert same(compiled(X, b), f(X, b))
+        assert len(compiled.entries) == count, [str(g) for g in compiled.entries[-1].guards]
+
+    check(1)
+    b.v = 5
+    check(2)
+    b.unused = 7
+    check(2)
+    b.scale = 10  # now on the instance
+    check(3)
+    del b.scale
+    check(3)
+    b.method = types.MethodType(lambda self, x: x, b)
+    check(4)
+    del b.method
+    check(4)
+    Box.scale = 3
+    try:
+        check(5)
+        Local.scale = 4
+        check(6)
+    finally:
+        Box.scale = 2
+    original = Box.method.__code__
+    Box.method.__code__ = (lambda self, x: x + self.v).__code__
+    try:
+        check(7)
+    finally:
+        Box.method.__code__ = original
+
+
+def test_modules_hooks_training_and_parameters() -> None:
+    m = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0))
+
+    def f(m, x):
+        return m(x)
+
+    compiled = Counted(f, fullgraph=True)
+
+    def check(count: int) -> None:
+        assert same(compiled(m, X), f(m, X))
+        assert len(compiled.entries) == count
+
+    check(1)
+    m.eval()
+    check(2)
+    m.train()
+    check(2)
+    handle = m[0].register_forward_hook(lambda mod, args, out: out * 2)
+    check(3)
+    handle.remove()
+    check(3)
+    pre = m.register_forward_pre_hook(lambda mod, args: (args[0] + 1,))
+    check(4)
+    pre.remove()
+    check(4)
+    m[0].weight.requires_grad_(False)
+    check(5)
+    m[0].weight.requires_grad_(True)
+    check(5)
+    m[0].weight.data = torch.zeros(3, 3)
+    check(5)
+    m[0].bias = None
+    check(6)
+    m.append(nn.ReLU())
+    check(7)
+    m[0].forward = lambda x: x
+    check(8)
+
+
+def test_modes() -> None:
+    def f(x):
+        return x * 2, torch.is_grad_enabled()
+
+    compiled = Counted(f, fullgraph=True)
+    x = torch.ones(2, requires_grad=True)
+    assert compiled(x)[0].requires_grad
+    with torch.no_grad():
+        assert not compiled(x)[0].requires_grad
+    assert len(compiled.entries) == 2
+    assert compiled(x)[1] is True
+    assert len(compiled.entries) == 2
+
+
+# --- identity and memory ----------------------------------------------------------------------------------------------
+def test_same_tensor_twice_and_identity() -> None:
+    def f(x, y):
+        return x + y, x is y
+
+    a, b = torch.ones(2), torch.ones(2)
+    recompiles(f, [(a, b), (a, a), (b, b), (b, a)], [1, 2, 2, 2])
+
+
+def test_aliased_lists() -> None:
+    def f(x, a, b):
+        a.append(1)
+        return x * len(b)
+
+    compiled = Counted(f, fullgraph=True, dynamic=False)
+    assert same(compiled(X, [], []), X * 0)
+    one: list[int] = []
+    assert same(compiled(X, one, one), X * 1)
+    assert one == [1]
+
+
+def test_overlap_that_appears_later_is_seen() -> None:
+    def f(x, y):
+        x.mul_(2)
+        return x + y
+
+    compiled = Counted(f)
+    assert same(compiled(torch.ones(4), torch.ones(4)), torch.full((4,), 3.0))
+    base = torch.ones(8)
+    got = compiled(base[:4], base[2:6])
+    assert got.tolist() == [4, 4, 3, 3]
+    assert base.tolist() == [2, 2, 2, 2, 1, 1, 1, 1]
+
+
+# --- nothing that was not used ----------------------------------------------------------------------------------------
+def test_unused_things_are_not_guarded() -> None:
+    def g(x, cfg, other):
+        return x + cfg["a"]
+
+    def f(x, cfg, other, *rest, flag=None):
+        return g(x, cfg, other)
+
+    compiled = recompiles(
+        f,
+        [
+            (X, {"a": 1, "b": 2}, torch.ones(2)), (X, {"a": 1, "b": 5}, torch.ones(9, 9)), (X, {"b": 0, "a": 1}, None, 3, 4),
+        ],
+        [1, 1, 1],
+    )  # fmt: skip
+    assert not any("other" in g.text for g in compiled.entries[0].guards)
+
+
+def test_returned_but_unused_argument_is_the_very_object() -> None:
+    def f(x, o):
+        return x + 1, o
+
+    compiled = Counted(f, fullgraph=True)
+    for o in (object(), torch.ones(3), [1], {"k": 1}):
+        assert compiled(X, o)[1] is o
+    assert len(compiled.entries) == 1
+
+
+# --- how guards look --------------------------------------------------------------------------------------------------
+def test_guards_print_as_one_function_with_the_users_lines() -> None:
+    def f(x, n):
+        y = x * n
+        return y
+
+    compiled = Counted(f)
+    compiled(X, 3)
+    text = compiled.entries[0].check_text
+    assert text.startswith("def check(F, x, n):")
+    assert "type(n) is int and n == 3" in text
+    assert "y = x * n" in text
+    scope = dict(compiled.entries[0].namespace.objects)
+    exec(text, scope)
+    assert scope["check"](f, X, 3) is not None
+    assert scope["check"](f, X, 4) is None
+
+
+def test_a_failing_guard_names_itself_and_the_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(x, s):
+        return x + len(s)
+
+    logs.set_logs("recompiles")
+    try:
+        compiled = Counted(f)
+        compiled(X, "a")
+        compiled(X, "bc")
+    finally:
+        logs.set_logs("")
+    shown = capsys.readouterr().err
+    assert "s == 'a'" in shown and "now 'bc'" in shown and "len(s)" in shown
+
+
+def test_latest_entry_is_tried_first() -> None:
+    def f(x, s):
+        return x + len(s)
+
+    compiled = Counted(f)
+    for s in "abcab":
+        compiled(X, s)
+    assert len(compiled.entries) == 3
+    cache = compiled.call._tt_door[1]
+    assert cache.entries[0][0] is compiled.entries[1].check
+
+
+def test_threads_share_one_entry() -> None:
+    def f(x):
+        return x * 2 + 1
+
+    compiled = Counted(f)
+    results: list[Any] = []
+    threads = [threading.Thread(target=lambda: results.append(compiled(X))) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(results) == 8 and all(same(r, X * 2 + 1) for r in results)
+    assert len(compiled.entries) == 1
