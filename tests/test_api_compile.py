@@ -431,7 +431,7 @@ def test_a_failing_backend_is_named_and_its_error_chained() -> None:
     def broken(gm: Any, examples: Any) -> Any:
         raise ZeroDivisionError("inside")
 
-    with pytest.raises(RuntimeError, match="backend failed.*inside") as e:
+    with pytest.raises(RuntimeError, match=r"backend failed.*inside") as e:
         torch.compile(lambda x: x + 1, backend=broken)(torch.ones(1))
     assert isinstance(e.value.__cause__, ZeroDivisionError)
 

@@ -93,40 +93,37 @@ def overwritten(joint: Joint, saved: Sequence[Saved]) -> dict[int, str]:
 
 # --- the two halves ---------------------------------------------------------------------------------------------------
 def save_everything(joint: GraphModule, forward_outputs: int) -> tuple[GraphModule, GraphModule]:
-    """The partition without a thought: the forward is what the results need, and all it computed that the backward
-    reads is saved."""
+    """The partition without a thought: the forward is what the results need, the backward is the rest, and all that the
+    backward reads is saved."""
     graph = joint.graph
     outs = list(graph.output_node.args[0])
-    late = _after_tangents(graph)
-    for node in reversed(graph.nodes):  # a view that only the backward looks at is made there
-        if isinstance(node.target, Op) and node.target.kind == "view" and node not in outs[:forward_outputs]:
-            if all(user in late for user in node.users if user.op != "output"):
-                late.add(node)
+    early = _needed_by(outs[:forward_outputs])
+    early.update(p for p in graph.placeholders if not p.name.startswith("tangents_"))
     reads: dict[Node, None] = {}
     for node in graph.nodes:
-        if node in late and node.op != "output":
-            reads.update((n, None) for n in node.all_input_nodes if n not in late)
-    reads.update((n, None) for n in outs[forward_outputs:] if n not in late)
+        if node not in early and node.op != "output":
+            reads.update((n, None) for n in node.all_input_nodes if n in early)
+    reads.update((n, None) for n in outs[forward_outputs:] if n in early)
     for node in [n for n in reads if isinstance(n.meta.get("val"), tuple)]:  # save the items of a tuple instead
         del reads[node]
         reads.update((item, None) for item in node.users if item.target is operator.getitem)
     saved = [n for n in reads if n.op != "get_attr"]
-    fw = extract(joint, graph.placeholders, [*outs[:forward_outputs], *saved], lambda n: n not in late, "Forward")
-    tangents = [n for n in graph.placeholders if n in late]
+    fw = extract(joint, graph.placeholders, [*outs[:forward_outputs], *saved], early.__contains__, "Forward")
+    tangents = [n for n in graph.placeholders if n not in early]
     bw = extract(joint, [*saved, *tangents], outs[forward_outputs:], lambda n: True, "Backward")
     return fw, bw
 
 
-def _after_tangents(graph: Graph) -> set[Node]:
-    """Nodes that need a tangent."""
-    late: set[Node] = set()
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            if node.name.startswith("tangents_"):
-                late.add(node)
-        elif any(n in late for n in node.all_input_nodes):
-            late.add(node)
-    return late
+def _needed_by(nodes: Sequence[Node]) -> set[Node]:
+    """The nodes and all they are computed from."""
+    found: set[Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack.extend(node.all_input_nodes)
+    return found
 
 
 def extract(
