@@ -138,14 +138,16 @@ def _laid_out(xp: Any, out: Any, meta: Meta) -> Any:
 # --- arrays and metas -------------------------------------------------------------------------------------------------
 def cast_array(xp: Any, a: Any, dtype: Any) -> Any:
     """``a`` (array, NumPy scalar or Python number) as an array of ``dtype``; C's conversions, no warnings."""
-    if a is None or getattr(a, "dtype", None) == dtype:
-        return a
     if isinstance(a, bool | int | float | complex):
         if dtype.kind in "iu" and isinstance(a, int):  # wrap like C does; NumPy would raise
             return xp.asarray(np.array(a & 0xFFFF_FFFF_FFFF_FFFF, np.uint64).astype(dtype))
         return xp.asarray(a, dtype=dtype)
+    if a is None:
+        return a
     if not hasattr(a, "dtype"):  # a symbolic or foreign number
         return xp.asarray(int(a) if dtype.kind in "iu" else float(a), dtype=dtype)
+    if a.dtype == dtype:
+        return a
     if a.dtype.kind == "c" and dtype.kind not in "cb":
         a = a.real
     token = quiet()
