@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, overload
+from typing import Any
 
 from compiler.backend import Backend, list_backends, lookup_backend, register_backend
 from compiler.backends.modes import list_mode_options, list_options, settings
@@ -37,17 +37,6 @@ __all__ = [
     "list_options", "lookup_backend", "mark_dynamic", "mark_static", "maybe_mark_dynamic", "register_backend", "reset",
     "set_stance",
 ]  # fmt: skip
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-@overload
-def compile(model: F, **options: Any) -> F: ...
-
-
-@overload
-def compile(model: None = None, **options: Any) -> Callable[[F], F]: ...
-
 
 def compile(
     model: Any = None,

@@ -53,10 +53,10 @@ class OptimizedModule(Module):
         return sorted({*object.__dir__(self), *dir(self._orig_mod)})
 
     def __len__(self) -> int:
-        return len(self._orig_mod)  # type: ignore[arg-type]
+        return len(self._orig_mod)
 
     def __getitem__(self, index: Any) -> Any:
         return self._orig_mod[index]  # type: ignore[index]
 
     def __iter__(self) -> Any:
-        return iter(self._orig_mod)  # type: ignore[call-overload]
+        return iter(self._orig_mod)

@@ -251,7 +251,7 @@ def _by_requires(module: GraphModule, fw: Compiler, bw: Compiler, partition: Par
     return call
 
 
-def _cotangent(g: Any, joint: Joint, j: int) -> Tensor:
+def _cotangent(g: Tensor | None, joint: Joint, j: int) -> Tensor:
     like = joint.module.graph.output_node.args[0][joint.tangents[j]].meta["val"]
     if g is None:
         return Tensor._wrap(runtime.fresh_cotangent(None, like), like.device)

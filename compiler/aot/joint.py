@@ -24,6 +24,7 @@ from compiler.fake import FakeArray, fake_like, is_fake
 from compiler.ir.graph import Node
 from compiler.ir.interp import Interpreter
 from compiler.ir.module import GraphModule
+from compiler.ir.verify import verify
 from compiler.passes.tidy import tidy
 from tinytorch import engine, tape
 from tinytorch.ops.opdef import TABLE, Op
@@ -132,7 +133,8 @@ def _inputs(tracer: Tracer, examples: Sequence[Any]) -> tuple[list[Tensor | None
             tracer.input(f"primals_{i}", x)
         elif id(x._data) in seen:  # the same tensor twice
             run_on = seen[id(x._data)]
-            tracer.input(f"primals_{i}", None).meta["val"] = Tensor._wrap(x._data, x.device)
+            node = tracer.graph_input(f"primals_{i}")
+            node.meta["val"] = Tensor._wrap(x._data, x.device)
         else:
             leaf, run_on = _leaf(x)
             tracer.input(f"primals_{i}", run_on, i)
@@ -247,6 +249,7 @@ class _Finish:
         )
         joint.depends = _depends(joint)
         tidy(joint.module)
+        verify(joint.module, functional=True)
         if error is not None:
             for p in joint.module.graph.placeholders:
                 if p.name.startswith("tangents_"):

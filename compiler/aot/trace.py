@@ -134,12 +134,15 @@ class Tracer:
         return fake
 
     # --- places and values ---
-    def input(self, name: str, t: Tensor, origin: int | None = None) -> Node:
-        """A placeholder after those there are, whose value ``t`` is."""
+    def graph_input(self, name: str) -> Node:
+        """A placeholder after those there are."""
         inputs = self.graph.placeholders
-        where = self.graph.inserting_after(inputs[-1]) if inputs else self.graph.inserting_before(None)
-        with where:
-            node = self.graph.placeholder(name)
+        with self.graph.inserting_after(inputs[-1]) if inputs else self.graph.inserting_before(None):
+            return self.graph.placeholder(name)
+
+    def input(self, name: str, t: Any, origin: int | None = None) -> Node:
+        """A placeholder whose value ``t``, a tensor or a size, is."""
+        node = self.graph_input(name)
         self._describe(node, t)
         node.meta.pop("stack", None)
         if isinstance(t, Tensor):

@@ -123,4 +123,4 @@ def _guards_in(text: str) -> list[str]:
 
 
 def _name(target: Any) -> str:
-    return target if isinstance(target, str) else getattr(target, "name", None) or getattr(target, "__name__", repr(target))
+    return target if isinstance(target, str) else str(getattr(target, "name", None) or getattr(target, "__name__", target))
