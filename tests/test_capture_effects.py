@@ -1,0 +1,312 @@
+"""Side effects: what a compiled function changes outside of itself, exactly once, in order."""
+
+from __future__ import annotations
+
+import collections
+import types
+from typing import Any
+
+import pytest
+from capture_helpers import Counted, same
+
+import tinytorch as torch
+from tinytorch import nn
+
+X = torch.ones(3)
+COUNTER = 0
+TABLE: dict[str, Any] = {"n": 0}
+
+
+def both(fn: Any, make: Any, calls: int = 2) -> None:
+    """Compiled and eager calls on equal state end in equal states."""
+    compiled = Counted(fn, fullgraph=True)
+    a, b = make(), make()
+    for _ in range(calls):
+        assert same(compiled(*a), fn(*b))
+        assert same(flat(a), flat(b))
+    assert not compiled.native()
+
+
+def flat(v: Any) -> Any:
+    """State as plain containers."""
+    if isinstance(v, tuple | list | collections.deque):
+        return [flat(e) for e in v]
+    if isinstance(v, dict):
+        return {k: flat(e) for k, e in v.items()}
+    if isinstance(v, types.SimpleNamespace | Box):
+        return {k: flat(e) for k, e in vars(v).items()}
+    return sorted(v) if isinstance(v, set) else v
+
+
+class Box:
+    def __init__(self, **kw: Any) -> None:
+        self.__dict__.update(kw)
+
+
+def test_lists() -> None:
+    def f(x, items):
+        items.append(x)
+        items[0] = items[0] + 1
+        items.insert(1, "s")
+        items.extend([1, 2])
+        items.pop()
+        return len(items)
+
+    both(f, lambda: (X, [1]))
+
+
+def test_lists_of_lists_keep_identity() -> None:
+    def f(x, outer):
+        outer[0].append(1)
+        outer.append(outer[0])
+        return x + len(outer)
+
+    compiled = Counted(f, fullgraph=True)
+    inner: list[int] = []
+    outer = [inner]
+    compiled(X, outer)
+    assert outer[0] is inner and outer[1] is inner and inner == [1]
+
+
+def test_dicts_order_and_deletion() -> None:
+    def f(x, d):
+        d["new"] = x * 2
+        d["a"] += 1
+        del d["b"]
+        d["b"] = 5
+        d.pop("c", None)
+        d.update(z=1)
+        return list(d)
+
+    both(f, lambda: (X, {"b": 1, "a": 2, "c": 3}), calls=3)
+
+
+def test_sets_deques_defaultdicts() -> None:
+    def f(x, s, d, dd):
+        s.add(4)
+        s.discard(1)
+        d.append(5)
+        d.popleft()
+        dd["k"].append(1)
+        return x
+
+    both(f, lambda: (X, {1, 2}, collections.deque([1, 2]), collections.defaultdict(list)))
+
+
+def test_attributes_of_objects() -> None:
+    def f(x, b):
+        b.count += 1
+        b.last = x * b.count
+        b.nested.v = [b.count]
+        if hasattr(b, "gone"):
+            del b.gone
+        return b.count
+
+    both(f, lambda: (X, Box(count=0, nested=Box(v=0), gone=1)), calls=3)
+
+
+def test_slots_and_properties() -> None:
+    class S:
+        __slots__ = ("a",)
+
+        def __init__(self) -> None:
+            self.a = 1
+
+    class P:
+        def __init__(self) -> None:
+            self._v = 0
+
+        @property
+        def v(self):
+            return self._v
+
+        @v.setter
+        def v(self, new):
+            self._v = new * 2
+
+    def f(x, s, p):
+        s.a += 1
+        p.v = p.v + 1
+        return x * s.a + p.v
+
+    s, p = S(), P()
+    compiled = Counted(f, fullgraph=True)
+    assert same(compiled(X, s, p), X * 2 + 2)
+    assert (s.a, p._v) == (2, 2)
+    assert same(compiled(X, s, p), X * 3 + 6)
+
+
+def test_globals_and_nonlocals() -> None:
+    n = 0
+
+    def f(x):
+        global COUNTER
+        nonlocal n
+        COUNTER += 1
+        n += 10
+        TABLE["n"] += 1
+        return x * COUNTER
+
+    global COUNTER
+    COUNTER = 0
+    TABLE["n"] = 0
+    compiled = Counted(f, fullgraph=True)
+    assert same([compiled(X), compiled(X), compiled(X)], [X, X * 2, X * 3])
+    assert (COUNTER, n, TABLE["n"]) == (3, 30, 3)
+
+
+def test_closures_share_their_cells_with_the_outside() -> None:
+    def make():
+        n = 0
+
+        def bump():
+            nonlocal n
+            n += 1
+            return n
+
+        def read():
+            return n
+
+        return bump, read
+
+    bump, read = make()
+
+    def f(x):
+        return x * bump()
+
+    compiled = Counted(f, fullgraph=True)
+    assert same(compiled(X), X)
+    assert read() == 1
+    bump()
+    assert same(compiled(X), X * 3)
+    assert read() == 3
+
+
+def test_returned_closure_sees_later_changes() -> None:
+    def f(x):
+        n = 1
+
+        def get():
+            return n
+
+        def inc():
+            nonlocal n
+            n += 1
+
+        inc()
+        return x * n, get, inc
+
+    _, get, inc = Counted(f, fullgraph=True)(X)
+    assert get() == 2
+    inc()
+    assert get() == 3
+
+
+def test_new_objects_leave_complete_and_shared() -> None:
+    def f(x):
+        b = Box(v=[1])
+        c = Box(other=b, t=x * 2)
+        b.back = c
+        return b, [b, c]
+
+    b, pair = Counted(f, fullgraph=True)(X)
+    assert pair[0] is b and b.back is pair[1] and pair[1].other is b
+    assert same(pair[1].t, X * 2) and type(b) is Box
+
+
+def test_in_place_on_inputs_and_views() -> None:
+    def f(x, y):
+        x.add_(1)
+        x[0] = 5
+        y[1:].mul_(2)
+        return x[0], y
+
+    both(f, lambda: (torch.ones(3), torch.ones(3)))
+    compiled = Counted(f, fullgraph=True)
+    y = torch.ones(3)
+    assert compiled(torch.ones(3), y)[1] is y
+
+
+def test_module_state() -> None:
+    class M(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("steps", torch.zeros(1))
+            self.calls = 0
+            self.seen: list[Any] = []
+
+        def forward(self, x):
+            self.steps += 1
+            self.calls += 1
+            self.seen.append(tuple(x.shape))
+            self.extra = x.sum()
+            return x + self.steps
+
+    a, b = M(), M()
+    compiled = Counted(a.forward, fullgraph=True)
+    for _ in range(3):
+        assert same(compiled(X), b.forward(X))
+    assert (a.calls, a.seen) == (b.calls, b.seen)
+    assert same(a.steps, b.steps) and same(a.extra, b.extra)
+
+
+def test_batch_norm_statistics() -> None:
+    a, b = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+    x = torch.randn(5, 4)
+    compiled = Counted(a.__call__, fullgraph=True)
+    for _ in range(2):
+        assert same(compiled(x), b(x))
+    assert same(dict(a.state_dict()), dict(b.state_dict()))
+
+
+def test_gradients_are_written() -> None:
+    def f(w, x):
+        loss = (w * x).sum()
+        loss.backward()
+        return w.grad * 2
+
+    w1, w2 = (torch.ones(3, requires_grad=True) for _ in range(2))
+    compiled = Counted(f, fullgraph=True)
+    for _ in range(3):
+        assert same(compiled(w1, X), f(w2, X))
+        assert same(w1.grad, w2.grad)
+
+
+def test_effects_before_an_exception_happened() -> None:
+    def f(x, log):
+        log.append(1)
+        y = x + 1
+        log.append(2)
+        raise ValueError("stop")
+
+    log: list[int] = []
+    compiled = Counted(f)
+    for n in (1, 2):
+        with pytest.raises(ValueError, match="stop"):
+            compiled(X, log)
+        assert log == [1, 2] * n
+
+
+def test_random_state_moves_as_in_eager() -> None:
+    def f(x):
+        return nn.functional.dropout(x, 0.5), torch.rand(2)
+
+    compiled = Counted(f, fullgraph=True)
+    x = torch.ones(64)
+    torch.manual_seed(3)
+    got = [compiled(x), compiled(x), torch.rand(3)]
+    torch.manual_seed(3)
+    assert same(got, [f(x), f(x), torch.rand(3)])
+
+
+def test_unused_random_draw_still_moves_the_state() -> None:
+    def f(x):
+        torch.rand(5)
+        return x + 1
+
+    torch.manual_seed(0)
+    Counted(f, fullgraph=True)(X)
+    got = torch.rand(2)
+    torch.manual_seed(0)
+    f(X)
+    assert same(got, torch.rand(2))
