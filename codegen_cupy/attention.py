@@ -1,5 +1,217 @@
 """Attention on the GPU: FlashAttention-2 forward and backward as CUDA text around ``mma.sync``.
 
-Stage: codegen_cupy.  In: shapes, types and flags of the row ``attention`` (``tinytorch.ops.flash``) and a config.
-Out: include-free CUDA C++ and how to launch it.  Read next: ``tinytorch.ops.flash``.
+Stage: codegen_cupy.  In: how the arrays of a row ``attention`` or ``attention_backward`` look (``View``) and a config.
+Out: ``Launch``es of include-free kernels.  The kernels' text stands in the ``attention*.cuh`` beside this file, written
+over constants that come first: one text serves all lengths, batches and strides of a head size and set of flags.
+Half types with head sizes up to 256 go to the tensor cores; float32, float64 and odd layouts to ``attention_plain.cuh``.
+Read next: ``attention_forward.cuh``, ``attention_backward.cuh``, ``tinytorch.ops.flash``.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from codegen_cupy.helpers import needed
+from codegen_cupy.host import Launch, View
+from codegen_cupy.kernel_text import Source
+from codegen_cupy.spell import memory_type
+from tinytorch.dtypes import DType, bfloat16, bool_, float16, float32, float64
+
+#: What a block may use of shared memory (compute capability 8.0 and 9.0 allow 163 and 227 KiB).
+SHARED_LIMIT = {8: 163 << 10, 9: 227 << 10}
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a kernel divides its work: ``warps`` times 16 ``m`` rows of its own, ``other`` rows a step of what it walks
+    over, ``stages`` tiles in shared memory, ``resident`` blocks a multiprocessor should hold (which caps registers)."""
+
+    warps: int = 4
+    m: int = 2
+    other: int = 64
+    stages: int = 2
+    resident: int = 2
+    registers: bool = False  # keep the own rows' operands in registers
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One call, as far as kernels can tell: types, sizes, flags, and how each array lies."""
+
+    dtype: DType
+    views: Mapping[str, View]  # q k v, mask and state if any; out lse, or g delta lse dq dk dv
+    mask_dtype: DType | None
+    causal: bool
+    scale: float
+    dropout: float
+    shift: int
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int, int, int, int]:
+        """batch, heads, heads of keys, rows, columns, size of q and k, size of v"""
+        (b, h, t, d), (_, hk, s, _) = self.views["q"].shape, self.views["k"].shape
+        return b, h, hk, t, s, d, self.views["v"].shape[3]
+
+    @property
+    def halves(self) -> bool:
+        """Can the tensor cores do it?  Rows must be contiguous and in steps of 16 bytes."""
+        *_, d, e = self.sizes
+        big = [v for n, v in self.views.items() if n in ("q", "k", "v", "g", "out", "dq", "dk", "dv")]
+        fits = all(v.stride[3] == 1 and not any(x % 8 for x in (*v.stride[:3], v.offset)) for v in big)
+        return self.dtype in (float16, bfloat16) and d == e and d % 8 == 0 and d <= 256 and fits and self.scale > 0
+
+
+# --- configs ----------------------------------------------------------------------------------------------------------
+def forward_tiles(d: int) -> list[Tiles]:
+    """The first is the default; the others are for the tuner."""
+    if d <= 64:
+        return [
+            Tiles(4, 2, 64, 2, 2, True), Tiles(4, 2, 64, 2, 2, False), Tiles(4, 2, 128, 2, 1, False),
+            Tiles(4, 1, 64, 2, 3, True), Tiles(8, 1, 64, 2, 2, True), Tiles(8, 1, 128, 2, 1, True),
+            Tiles(4, 2, 32, 2, 2, True), Tiles(4, 2, 64, 3, 2, True), Tiles(8, 2, 64, 2, 1, True),
+            Tiles(4, 1, 128, 2, 2, True), Tiles(8, 2, 64, 3, 1, False),
+        ]  # fmt: skip
+    if d <= 128:
+        return [Tiles(8, 1, 64, 2, 1), Tiles(4, 2, 32, 2, 2), Tiles(4, 1, 64, 2, 2), Tiles(4, 2, 64, 2, 1), Tiles(8, 1, 64, 2, 1, True)]
+    return [Tiles(8, 1, 32, 2, 1), Tiles(4, 1, 32, 2, 1), Tiles(4, 1, 64, 2, 1)]
+
+
+def keys_tiles(d: int) -> list[Tiles]:
+    """For gradients of keys and values; own rows are columns of the scores."""
+    if d <= 64:
+        return [
+            Tiles(8, 1, 64, 2, 1, True), Tiles(4, 1, 64, 2, 2, True), Tiles(4, 1, 64, 2, 2, False),
+            Tiles(4, 2, 32, 2, 2, False), Tiles(8, 2, 32, 2, 1, False), Tiles(8, 1, 32, 2, 1, True),
+            Tiles(4, 1, 32, 2, 3, True), Tiles(8, 1, 64, 3, 1, True), Tiles(4, 2, 64, 2, 1, False),
+        ]  # fmt: skip
+    if d <= 128:
+        return [Tiles(8, 1, 32, 2, 1), Tiles(4, 1, 32, 2, 1), Tiles(4, 1, 64, 2, 1)]
+    return [Tiles(4, 1, 16, 2, 1), Tiles(4, 1, 32, 1, 1)]
+
+
+def queries_tiles(d: int) -> list[Tiles]:
+    """For gradients of queries."""
+    if d <= 64:
+        return [
+            Tiles(4, 2, 64, 2, 2, False), Tiles(8, 1, 64, 2, 1, True), Tiles(4, 1, 64, 2, 3, True),
+            Tiles(4, 2, 32, 2, 2, False), Tiles(8, 2, 32, 2, 1, False), Tiles(4, 1, 64, 2, 2, True),
+            Tiles(4, 2, 32, 2, 2, True), Tiles(8, 2, 64, 2, 1, False),
+        ]  # fmt: skip
+    if d <= 128:
+        return [Tiles(8, 1, 64, 2, 1), Tiles(4, 1, 64, 2, 1), Tiles(4, 2, 32, 2, 1)]
+    return [Tiles(4, 1, 32, 2, 1), Tiles(4, 1, 16, 2, 1)]
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+@cache
+def _file(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+
+
+def _flag(x: bool) -> str:
+    return "true" if x else "false"
+
+
+def _constants(p: Problem, name: str) -> list[str]:
+    *_, d, e = p.sizes
+    elem = memory_type(p.dtype)
+    mask = elem if p.mask_dtype is None else memory_type(p.mask_dtype)
+    kind = 0 if p.mask_dtype is None else 1 if p.mask_dtype is bool_ else 2
+    return [
+        f"#define KERNEL {name}",
+        f"using elem = {elem};",
+        f"using mask_elem = {mask};",
+        f"constexpr int D = {d}, DV = {e}, MASK = {kind};",
+        f"constexpr bool CAUSAL = {_flag(p.causal)}, DROPOUT = {_flag(p.dropout > 0)};",
+        f"constexpr float SCALE = {p.scale!r}f, DROP = {float(p.dropout)!r}f;",
+    ]
+
+
+def _finish(name: str, constants: list[str], parts: Sequence[str], tiles: Tiles | None, shared: int, params: Any) -> Source:
+    body = "\n".join([*constants, *(_file(f) for f in parts)])
+    threads = 32 * (tiles.warps if tiles else PLAIN_WARPS)
+    helpers = needed(body)
+    return Source(
+        name=name, text=f"{helpers}\n\n{body}", buffers=tuple(params[0]), sizes=tuple(params[1]), size_bytes=8, scratch=(),
+        messages=(), block=(threads, 1), work=1, shared=shared,
+    )  # fmt: skip
+
+
+def _tile_source(p: Problem, name: str, file: str, tiles: Tiles, shared: int, params: Any) -> Source:
+    dp = -(-p.sizes[5] // 16) * 16
+    constants = _constants(p, name) + [
+        f"constexpr int DP = {dp}, WARPS = {tiles.warps}, THREADS = {32 * tiles.warps}, MT = {tiles.m};",
+        f"constexpr int OTHER = {tiles.other}, STAGES = {tiles.stages}, RESIDENT = {tiles.resident};",
+        f"constexpr bool REGISTERS = {_flag(tiles.registers)};",
+    ]
+    return _finish(name, constants, ("attention.cuh", file), tiles, shared, params)
+
+
+# --- launches ---------------------------------------------------------------------------------------------------------
+class Arguments:
+    """Gathers a kernel's parameters: buffers first, then numbers, in the order the text declares them."""
+
+    def __init__(self, p: Problem) -> None:
+        self.p, self.buffers, self.names, self.numbers = p, list[str](), list[str](), list[int]()
+
+    def pointers(self, *names: str) -> None:
+        """An absent mask or state is passed as some other pointer that nobody reads."""
+        for n in names:
+            self.buffers.append((self.p.views.get(n) or self.p.views["q"]).buffer)
+
+    def number(self, **named: int) -> None:
+        self.names += named.keys()
+        self.numbers += named.values()
+
+    def place(self, name: str, dims: int) -> None:
+        """Offset of the first element, then strides of the first ``dims`` dimensions; broadcast ones are 0."""
+        v = self.p.views.get(name)
+        strides = [0] * dims if v is None else [s if n != 1 else 0 for s, n in zip(v.stride, v.shape, strict=True)][:dims]
+        self.number(**{f"{name}_at": v.offset if v else 0}, **{f"{name}_{i}": s for i, s in enumerate(strides)})
+
+    def sizes(self) -> None:
+        _, h, hk, t, s, _, _ = self.p.sizes
+        self.number(heads=h, group_size=h // hk, rows=t, columns=s, shift=self.p.shift)
+
+    @property
+    def both(self) -> tuple[list[str], list[str]]:
+        return [f"p{i}" for i in range(len(self.buffers))], self.names
+
+
+def _launch(source: Source, a: Arguments, grid: tuple[int, int]) -> Launch:
+    return Launch(source, grid, tuple(a.buffers), tuple(a.numbers), ())
+
+
+def forward(p: Problem, tiles: Tiles | None = None) -> list[Launch]:
+    """``out`` and ``lse``."""
+    b, h, _, t, _, d, _ = p.sizes
+    if not p.halves:
+        return plain_forward(p)
+    tiles = tiles or forward_tiles(d)[0]
+    a = Arguments(p)
+    a.pointers("q", "k", "v", "mask", "state", "out", "lse")
+    a.sizes()
+    for name in ("q", "k", "v"):
+        a.place(name, 3)
+    a.place("mask", 4)
+    a.place("state", 0)
+    a.place("out", 3)
+    a.place("lse", 0)
+    source = _tile_source(p, "attention_forward", "attention_forward.cuh", tiles, forward_shared(d, tiles), a.both)
+    return [_launch(source, a, (b * h, -(-t // own_rows(tiles))))]
+
+
+def own_rows(tiles: Tiles) -> int:
+    return 16 * tiles.m * tiles.warps
+
+
+def pitch(d: int) -> int:
+    return -(-d // 16) * 16 + 8
+
+
+def forward_shared(d: int, tiles: Tiles) -> int:
+    return (own_rows(tiles) + 2 * tiles.stages * tiles.other) * pitch(d) * 2

@@ -14,12 +14,13 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 @cache
 def pieces() -> tuple[tuple[frozenset[str], str], ...]:
-    """(names defined, text) of each piece of the file."""
-    text = (Path(__file__).parent / "helpers.cuh").read_text(encoding="utf-8")
+    """(names defined, text) of each piece of the files."""
     out = []
-    for part in text.split("\n//: ")[1:]:
-        names, _, body = part.partition("\n")
-        out.append((frozenset(names.split()), body.strip()))
+    for file in ("helpers.cuh", "tensor_cores.cuh"):
+        text = (Path(__file__).parent / file).read_text(encoding="utf-8")
+        for part in text.split("\n//: ")[1:]:
+            names, _, body = part.partition("\n")
+            out.append((frozenset(names.split()), body.strip()))
     return tuple(out)
 
 

@@ -42,6 +42,7 @@ class Source:
     work: Int  # blocks wanted
     split: int = 1  # grid y
     max_blocks: int = 2**31 - 1
+    shared: int = 0  # bytes of shared memory that the launch gives
 
 
 def finish(

@@ -177,7 +177,7 @@ class Writer:
         if source.messages:
             block.cells[at + len(s.scratch_bytes)] = self.names[f"failed{number}"][1]
         (gx, gy), (bx, by) = s.grid, source.block
-        add(f"        launch({kernel.ptr}, {gx}, {gy}, 1, {bx}, {by}, 1, 0, stream, {block.pointer}, 0)  # {source.name}")
+        add(f"        launch({kernel.ptr}, {gx}, {gy}, 1, {bx}, {by}, 1, {source.shared}, stream, {block.pointer}, 0)  # {source.name}")
         if source.messages and self.machine.synchronous:
             add(f"        if failed{number}[0][0]: raise_failed(failed{number}[0], messages{number}, earlier=False)")
 

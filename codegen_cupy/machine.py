@@ -20,6 +20,10 @@ from codegen_cupy.host import View
 from codegen_cupy.kernel_text import Source
 
 
+#: Bytes of shared memory a launch may ask for without more ado, and the driver's name for asking for more.
+DEFAULT_SHARED, MAX_DYNAMIC_SHARED = 48 << 10, 8
+
+
 class Machine(Protocol):
     """What generated host code needs.  ``pointer`` and ``memory`` are format strings over the name of an array."""
 
@@ -62,7 +66,7 @@ class CudaMachine:
         from cupy_backends.cuda.api import driver
 
         self.xp, self.alloc, self.ndarray, self.launch = cupy, cupy.cuda.alloc, cupy.ndarray, driver.launchKernel
-        self.stream = _stream_pointer(cupy)
+        self.stream, self.driver = _stream_pointer(cupy), driver
         self._loaded: dict[tuple[str, bool], Any] = {}
 
     def functions(self, sources: Sequence[Source], *, fmad: bool) -> list[Any]:
@@ -72,6 +76,9 @@ class CudaMachine:
             module = self.xp.cuda.function.Module()
             module.load(code)
             self._loaded[text, fmad] = module.get_function(name)
+        for s in sources:
+            if s.shared > DEFAULT_SHARED:
+                self.driver.funcSetAttribute(self._loaded[s.text, fmad].ptr, MAX_DYNAMIC_SHARED, s.shared)
         return [self._loaded[s.text, fmad] for s in sources]
 
     def word(self) -> tuple[Any, int]:

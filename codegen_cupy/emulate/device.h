@@ -35,6 +35,7 @@ extern unsigned char* tt_dynamic_shared;
 void tt_sync_block();                                   // __syncthreads
 void tt_sync_warp(unsigned mask);                       // __syncwarp
 uint64_t tt_exchange(uint64_t mine, unsigned mask, unsigned source);  // every lane shows a word and sees another's
+const uint64_t* tt_show(uint64_t mine);                 // every lane shows a word; all 32, until the next such meeting
 unsigned tt_ballot(bool mine, unsigned mask);
 unsigned tt_lane();
 void tt_touch_atomic(const void* where, unsigned bytes);

@@ -258,6 +258,10 @@ uint64_t tt_exchange(uint64_t mine, unsigned mask, unsigned source) {
     meet(mine, mask, false);
     return warps[current / 32].seen[source];
 }
+const uint64_t* tt_show(uint64_t mine) {
+    meet(mine, 0xffffffffu, false);
+    return warps[current / 32].seen;
+}
 unsigned tt_ballot(bool mine, unsigned mask) {
     meet(mine, mask, false);
     unsigned out = 0;

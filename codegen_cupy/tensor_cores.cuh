@@ -1,0 +1,128 @@
+// Device functions around the tensor cores: what a warp does together, and copies that run behind it.
+// Pieces as in helpers.cuh.  Lane l of a warp stands at group = l / 4, place = l % 4.  Without tensor cores (the CPU
+// emulator) the lanes show one another their registers (tt_show) and each computes its own part in plain arithmetic.
+
+//: pack_pair
+// Two floats rounded to two neighbours of a half type, the first in the low bits.
+#ifndef TT_EMULATE
+__device__ __forceinline__ unsigned pack_pair(float low, float high, bf16) {
+    unsigned u; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(u) : "f"(high), "f"(low)); return u;
+}
+__device__ __forceinline__ unsigned pack_pair(float low, float high, f16) {
+    unsigned u; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(u) : "f"(high), "f"(low)); return u;
+}
+#else
+template <class E> __device__ __forceinline__ unsigned pack_pair(float low, float high, E) {
+    if constexpr (std::is_same_v<E, bf16>) return tt::narrow_bf16(low) | (unsigned)tt::narrow_bf16(high) << 16;
+    else return tt::narrow(low) | (unsigned)tt::narrow(high) << 16;  // E is f16
+}
+#endif
+
+//: mma_16x8x16
+// c += a b for a 16x16 (row by row), b 16x8 (column by column), c 16x8 in float32.  This lane holds
+// a: rows group and group + 8 at columns 2 place and 2 place + 8;  b: rows 2 place and 2 place + 8 of column group;
+// c: rows group and group + 8 at columns 2 place.  Each number of a and b is two neighbours.
+#ifndef TT_EMULATE
+__device__ __forceinline__ void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, bf16) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, f16) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#else
+template <class E> TT_PLAIN void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, E) {
+    auto number = [](uint64_t word, int which) TT_PLAIN {
+        unsigned short bits = (unsigned short)(word >> 16 * which);
+        return std::is_same_v<E, bf16> ? __uint_as_float((unsigned)bits << 16) : tt::widen(bits);
+    };
+    unsigned lane = tt_lane(), group = lane / 4, place = lane % 4;
+    float rows[2][16], columns[2][16];
+    for (int half = 0; half < 2; ++half) {  // columns 0..7 of a, then 8..15
+        const uint64_t* seen = tt_show(a[2 * half] | (uint64_t)a[2 * half + 1] << 32);
+        for (int k = 0; k < 8; ++k)
+            for (int r = 0; r < 2; ++r) rows[r][8 * half + k] = number(seen[4 * group + k / 2], 2 * r + k % 2);
+    }
+    const uint64_t* seen = tt_show(b0 | (uint64_t)b1 << 32);
+    for (int k = 0; k < 16; ++k)
+        for (int n = 0; n < 2; ++n) columns[n][k] = number(seen[4 * (2 * place + n) + k % 8 / 2], k / 8 * 2 + k % 2);
+    for (int r = 0; r < 2; ++r)
+        for (int n = 0; n < 2; ++n)
+            for (int k = 0; k < 16; ++k) c[2 * r + n] += rows[r][k] * columns[n][k];
+}
+#endif
+
+//: load_matrices
+// Four 8x8 matrices of 2-byte elements from shared memory.  Lane l gives the address of row l % 8 of matrix l / 8, and
+// gets of matrix i, in to[i], row group at columns 2 place; turned: of the matrix's transpose.
+#ifndef TT_EMULATE
+__device__ __forceinline__ void load_matrices(unsigned (&to)[4], const void* row) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+}
+__device__ __forceinline__ void load_matrices_turned(unsigned (&to)[4], const void* row) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+}
+#else
+__device__ __forceinline__ void load_matrices(unsigned (&to)[4], const void* row) {
+    unsigned lane = tt_lane();
+    uint64_t rows[32];
+    std::memcpy(rows, tt_show((uint64_t)row), sizeof rows);
+    for (int i = 0; i < 4; ++i) to[i] = ((const unsigned*)rows[8 * i + lane / 4])[lane % 4];
+}
+__device__ __forceinline__ void load_matrices_turned(unsigned (&to)[4], const void* row) {
+    unsigned lane = tt_lane(), group = lane / 4, place = lane % 4;
+    uint64_t rows[32];
+    std::memcpy(rows, tt_show((uint64_t)row), sizeof rows);
+    for (int i = 0; i < 4; ++i)
+        to[i] = ((const unsigned short*)rows[8 * i + 2 * place])[group] |
+                (unsigned)((const unsigned short*)rows[8 * i + 2 * place + 1])[group] << 16;
+}
+#endif
+
+//: SHARED_POOL
+// A kernel's shared memory as one block, whose size the launch gives.
+#ifndef TT_EMULATE
+#define SHARED_POOL(name, bytes) extern __shared__ __align__(16) unsigned char name[]
+#else
+#define SHARED_POOL(name, bytes) alignas(16) __shared__ unsigned char name[bytes]
+#endif
+
+//: copy_16 copy_4 copies_end_group copies_wait
+// 16 (or 4) bytes from global to shared memory, without passing through registers; zeros where `there` is false (`from` must
+// point to memory all the same).  Copies form groups; copies_wait<N> waits until all but the last N groups of this
+// thread have landed; a barrier then shows them to the other threads.
+#ifndef TT_EMULATE
+__device__ __forceinline__ void copy_16(void* to, const void* from, bool there) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+__device__ __forceinline__ void copy_4(void* to, const void* from, bool there) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(at), "l"(from), "r"(there ? 4 : 0) : "memory");
+}
+__device__ __forceinline__ void copies_end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+#else
+__device__ __forceinline__ void copy_16(void* to, const void* from, bool there) {
+    for (int i = 0; i < 2; ++i) ((uint64_t*)to)[i] = there ? ((const uint64_t*)from)[i] : 0;
+}
+__device__ __forceinline__ void copy_4(void* to, const void* from, bool there) { *(unsigned*)to = there ? *(const unsigned*)from : 0; }
+__device__ __forceinline__ void copies_end_group() {}
+template <int N> __device__ __forceinline__ void copies_wait() {}
+#endif
+
+//: exp2_fast
+// 2 to the power of x by the special function unit (2 ulp); results below 2**-126 become 0, which beside a sum of 1 is
+// nothing.
+#ifndef TT_EMULATE
+__device__ __forceinline__ float exp2_fast(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+#else
+__device__ __forceinline__ float exp2_fast(float x) { float y = exp2f(x); return y < 1.17549435e-38f ? 0.0f : y; }
+#endif
