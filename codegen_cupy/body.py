@@ -32,7 +32,7 @@ from compiler.loop.ir import (
     Update,
     Value,
 )
-from compiler.sym.expr import Symbol, lift
+from compiler.sym.expr import Expr, FloorDiv, Mod, Symbol, lift
 from compiler.sym.ranges import Interval, bounds
 from tinytorch.dtypes import DType, bool_, int64
 
@@ -341,12 +341,17 @@ class Section:
         for s in stores:
             e.line(f"Pack<{memory_type(e.buffers[s.buffer].dtype)}, {v}> {out[id(s)]};")
         start = e.text[self.axis.name]
+        groups = self._philox_groups(same)
+        for name in groups.values():
+            e.line(f"PhiloxWords {name};")
         if self.export or any(id(s) not in same for s in self.stmts):
             e.pragma("unroll")
             with e.block(f"for (int k = 0; k < {v}; ++k)"):
                 e.text[self.axis.name] = f"({start} + k)"
                 for s in self.stmts:
-                    if id(s) not in same:
+                    if id(s) in groups:
+                        self._philox(s, groups[id(s)])
+                    elif id(s) not in same:
                         self._one(s, packs, out)
                 self._export()
         for s in stores:
@@ -395,6 +400,41 @@ class Section:
             return False
         return divides(self.vector, found[1], dict(self.e.schedule.facts))
 
+    # --- random words ---
+    def _philox_groups(self, same: set[int]) -> dict[int, str]:
+        """Draws (by id) whose four neighbours are the four words of one counter: computed once for the four."""
+        if self.vector % 4:
+            return {}
+        out: dict[int, str] = {}
+        for s in self.stmts:
+            if isinstance(s, Let) and s.fn == "philox" and id(s) not in same:
+                lane = next((x for x in self.stmts if isinstance(x, Index) and x.name == s.args[2]), None)
+                flat = _numerator(lane.expr, Mod) if lane else None
+                if flat is not None and self._starts_at_four(flat) and self._same_in_four(s.args[:2], flat, same):
+                    out[id(s)] = f"{safe(s.name)}_words"
+        return out
+
+    def _starts_at_four(self, flat: Expr) -> bool:
+        found = rest_along(flat, self.axis.symbol)
+        return found is not None and found[0] == 1 and divides(4, found[1], dict(self.e.schedule.facts))
+
+    def _same_in_four(self, names: tuple[Value, ...], flat: Expr, same: set[int]) -> bool:
+        """Does nothing here change while ``flat // 4`` does not?"""
+        inner = {x.name: x for x in self.stmts if isinstance(x, (Let, Load, Index)) and id(x) not in same}
+        for name in names:
+            x = inner.get(name) if isinstance(name, str) else None
+            if isinstance(x, Index) and _numerator(x.expr, FloorDiv) is not flat:
+                return False
+            if isinstance(x, Load) or (isinstance(x, Let) and not self._same_in_four(x.args, flat, same)):
+                return False
+        return self.axis.name not in names
+
+    def _philox(self, s: Stmt, words: str) -> None:
+        assert isinstance(s, Let)
+        seed, counter = (self.e.operand(a, int64) for a in s.args[:2])
+        self.e.line(f"if (k % 4 == 0) {words} = philox_words({seed}, {counter});")
+        self.e.define(s.name, s.dtype, f"{words}.at[k % 4]")
+
     # --- rows in registers ---
     def _slot(self, s: Load) -> str | None:
         return self.kept.names.get(Kept.key(s, self.axis.name)) if self.kept and not s.mask else None
@@ -413,6 +453,11 @@ class Section:
 
     def _read_kept(self, s: Load, suffix: str) -> str:
         return self._element(s, f"{self._slot(s)}[c]{suffix}")
+
+
+def _numerator(e: Int, kind: type[FloorDiv] | type[Mod]) -> Expr | None:
+    """``x`` of ``x // 4`` or ``x % 4``."""
+    return e.num if isinstance(e, kind) and e.den == 4 else None
 
 
 # --- combining stores -----------------------------------------------------------------------------------------------

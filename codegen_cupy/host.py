@@ -12,8 +12,8 @@ from typing import Any
 
 from codegen_cupy.kernel_text import Source
 from codegen_cupy.nest import value_at
-from codegen_cupy.sources import sources
-from compiler.loop.ir import Alloc, ArrayView, Buffer, Extern, Free, Int, Plan, Run, Scalar
+from codegen_cupy.sources import Launches, sources
+from compiler.loop.ir import Alloc, ArrayView, Extern, Free, Int, Plan, Run, Scalar
 from compiler.sym.expr import Expr
 from tinytorch.dtypes import DType
 
@@ -91,7 +91,7 @@ class Recipe:
 def prepare(plan: Plan, sizes: Mapping[str, int], *, aligned: bool, strict: bool, pick: Any = None) -> Recipe:
     """Fill in the numbers of a plan."""
     home = _homes(plan)
-    made: dict[tuple[int, bool], tuple[Source, ...]] = {}
+    made: dict[tuple[int, bool], Launches] = {}
     steps: list[Step] = []
     for step in plan.steps:
         if isinstance(step, Alloc):
@@ -111,7 +111,7 @@ def prepare(plan: Plan, sizes: Mapping[str, int], *, aligned: bool, strict: bool
                 made[key] = sources(
                     plan.kernels[step.kernel], sizes, aligned=aligned, restrict=restrict, strict=strict, **extra
                 )
-            steps += [_launch(s, plan, step, sizes) for s in made[key]]
+            steps += _run(made[key], plan, step, sizes, len(steps))
     outputs = tuple(_view(o, sizes) if isinstance(o, ArrayView) else _number(o, sizes) for o in plan.outputs)
     return Recipe(tuple(b.name for b in plan.inputs), tuple(steps), outputs)
 
@@ -125,14 +125,20 @@ def _homes(plan: Plan) -> dict[str, str]:
     return home
 
 
-def _launch(source: Source, plan: Plan, run: Run, sizes: Mapping[str, int]) -> Launch:
-    params: tuple[Buffer, ...] = plan.kernels[run.kernel].params
-    given = {p.name: a for p, a in zip(params, run.args, strict=True)}
-    work = min(_int(source.work, sizes), source.max_blocks)
-    return Launch(
-        source, (work, source.split), tuple(given[b] for b in source.buffers), tuple(sizes[s] for s in source.sizes),
-        tuple(_int(s.items, sizes) * s.itemsize for s in source.scratch),
-    )  # fmt: skip
+def _run(launches: Launches, plan: Plan, run: Run, sizes: Mapping[str, int], number: int) -> list[Step]:
+    """The launches of one kernel, between them the memory that carries values from one to the next."""
+    given = {p.name: a for p, a in zip(plan.kernels[run.kernel].params, run.args, strict=True)}
+    carried = {b.name: f"{b.name}_{number}" for b in launches.carried}
+    out: list[Step] = [
+        Memory(carried[b.name], b.dtype, _ints(b.shape, sizes), _ints(b.stride, sizes)) for b in launches.carried
+    ]
+    for source in launches.sources:
+        work = min(_int(source.work, sizes), source.max_blocks)
+        names = tuple((given | carried)[b] for b in source.buffers)
+        scratch = tuple(_int(s.items, sizes) * s.itemsize for s in source.scratch)
+        if work:
+            out.append(Launch(source, (work, source.split), names, tuple(sizes[s] for s in source.sizes), scratch))
+    return [*out, *(Release(name) for name in carried.values())]
 
 
 def _memory(step: Alloc, sizes: Mapping[str, int]) -> Memory:

@@ -52,9 +52,22 @@ def product(factors: Iterator[Int] | tuple[Int, ...]) -> Int:
 def nests(kernel: Kernel) -> tuple[Nest, ...]:
     """The independent loop nests of a kernel.  Map loops side by side at the top become one nest each; anything else
     there (a reduction over everything) is one point of work."""
-    if kernel.body and all(isinstance(s, Loop) and s.kind == "map" for s in kernel.body):
-        return tuple(_simplified(_peel(loop)) for loop in kernel.body if isinstance(loop, Loop))
+    before = [s for s in kernel.body if isinstance(s, (Let, Load, Index, Check))]
+    maps = [s for s in kernel.body if isinstance(s, Loop) and s.kind == "map"]
+    if maps and len(before) + len(maps) == len(kernel.body):
+        return tuple(simplified(_peel(replace(m, body=(*_wanted(before, m), *m.body)))) for m in maps)
     return (Nest((), tuple(_merge_inner(s) for s in kernel.body)),)
+
+
+def _wanted(before: list[Stmt], loop: Loop) -> tuple[Stmt, ...]:
+    """What is read before the loops and used in this one; checks always."""
+    names = {v for s in walk((loop,)) for v in used(s)}
+    keep: list[Stmt] = []
+    for s in reversed(before):
+        if isinstance(s, Check) or (isinstance(s, (Let, Load, Index)) and s.name in names):
+            keep.append(s)
+            names |= set(used(s))
+    return tuple(reversed(keep))
 
 
 def _peel(loop: Loop) -> Nest:
@@ -69,7 +82,7 @@ def _peel(loop: Loop) -> Nest:
         body = (*before, *last.body)  # what was read once per outer point is read per inner point: caches absorb it
 
 
-def _simplified(nest: Nest) -> Nest:
+def simplified(nest: Nest) -> Nest:
     nest = _merge_axes(_fastest_axis_last(nest))
     return replace(nest, body=tuple(_merge_inner(s) for s in nest.body))
 

@@ -169,6 +169,7 @@ def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int,
     if splittable(nest) and points * team < MULTIPROCESSORS * 1024 and length > 16384:
         team = 512
         split = max(1, min(-(-2 * MULTIPROCESSORS * 1024 // (team * points)), length // (team * vector * 2)))
+        keep = keep and split == 1
     threads = team if team > WARP else 128
     gathers = keep and any(isinstance(s, Store) and s.mode == "add" for s in walk(nest.body))
     return replace(

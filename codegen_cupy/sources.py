@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from codegen_cupy import columns, pointwise, rows, scans, tiles
+from codegen_cupy import columns, phases, pointwise, rows, scans, tiles
 from codegen_cupy import nest as nests
 from codegen_cupy.kernel_text import Source
 from codegen_cupy.nest import Nest
 from codegen_cupy.schedule import Schedule, Situation, choose, inner_loops, splittable
-from compiler.loop.ir import Kernel
+from compiler.loop.ir import Buffer, Kernel
 
 Writer = Callable[[Kernel, Nest, Schedule, str], Source]
 
@@ -45,18 +45,30 @@ def write(kernel: Kernel, nest: Nest, schedule: Schedule, name: str) -> Source:
     return rows.emit(kernel, nest, schedule, name)
 
 
+@dataclass(frozen=True)
+class Launches:
+    """What running a kernel takes: ``sources`` in order, and buffers that carry values from one to the next."""
+
+    sources: tuple[Source, ...]
+    carried: tuple[Buffer, ...] = ()
+
+
 def sources(
     kernel: Kernel, sizes: Mapping[str, int], *, aligned: bool = True, restrict: bool = True, strict: bool = False,
     pick: Callable[[Kernel, Nest, Situation], Schedule] | None = None,
-) -> tuple[Source, ...]:  # fmt: skip
-    """All launches of a kernel, in order.  ``pick`` may be an autotuner's choice."""
-    out = []
-    parts = nests.nests(kernel)
+) -> Launches:  # fmt: skip
+    """All launches of a kernel.  ``pick`` may be an autotuner's choice."""
+    parts: list[tuple[Kernel, Nest]] = []
+    carried: list[Buffer] = []
+    for nest in nests.nests(kernel):
+        if nests.value_at(nest.points, sizes) > 0:
+            split = phases.split(kernel, nest, sizes)
+            parts += [(split.kernel, x) for x in split.nests]
+            carried += split.carried
     base = re.sub(r"\W", "_", kernel.name)
-    for n, nest in enumerate(parts):
-        if nests.value_at(nest.points, sizes) == 0:
-            continue
-        at = Situation(sizes, aligned, False, restrict, strict)
-        at = replace(at, wide=nests.needs_64_bits(kernel, nest, sizes))
-        out.append(write(kernel, nest, (pick or pick_schedule)(kernel, nest, at), base if len(parts) == 1 else f"{base}_{n}"))
-    return tuple(out)
+    out = []
+    for n, (k, nest) in enumerate(parts):
+        wide = nests.needs_64_bits(k, nest, sizes)
+        at = Situation(sizes, aligned, wide, restrict, strict)
+        out.append(write(k, nest, (pick or pick_schedule)(k, nest, at), base if len(parts) == 1 else f"{base}_{n}"))
+    return Launches(tuple(out), tuple(carried))

@@ -211,6 +211,47 @@ def dropout(n: int) -> Kernel:
     return kernel(dropout)
 
 
+def normalised(n: int) -> Kernel:
+    """One point, two loops, long: ``x / x.sum() * scale`` with the scale read before everything."""
+
+    def normalised(k: KernelRecorder) -> None:
+        x = k.param("x", float32, (n,), (1,))
+        scale = k.param("scale", float32, (), ())
+        y = k.param("y", float32, (n,), (1,))
+        total = k.param("total", float32, (), ())
+        by = k.load(scale, 0)
+        a = k.init("add", float32)
+        for i in k.reduce(n):
+            k.update("add", a, k.abs(k.load(x, i)))
+        k.store(total, 0, a)
+        for i in k.map(n):
+            k.store(y, i, k.mul(k.div(k.load(x, i), a), by))
+
+    return kernel(normalised)
+
+
+def row_values(rows: int, n: int) -> Kernel:
+    """Few long rows: two reductions that need each other, values between them, statements after a map loop."""
+
+    def row_values(k: KernelRecorder) -> None:
+        x = k.param("x", float32, (rows, n), (n, 1))
+        y = k.param("y", float32, (rows, n), (n, 1))
+        last = k.param("last", float32, (rows,), (1,))
+        for i in k.map(rows):
+            m, s = k.init("softmax", float32, float32)
+            for j in k.reduce(n):
+                k.update("softmax", (m, s), k.load(x, i * n + j))
+            shift = k.add(m, k.log(s))
+            for j in k.map(n):
+                k.store(y, i * n + j, k.sub(k.load(x, i * n + j), shift))
+            top = k.init("max", float32)
+            for j in k.reduce(n):
+                k.update("max", top, k.sub(k.load(x, i * n + j), shift))
+            k.store(last, i, k.add(top, shift))
+
+    return kernel(row_values)
+
+
 def cumsum(rows: int, n: int, dtype: DType = float32) -> Kernel:
     def cumsum(k: KernelRecorder) -> None:
         x = k.param("x", dtype, (rows, n), (n, 1))
@@ -319,7 +360,10 @@ CASES: dict[str, Callable[[], Kernel]] = {
     "embedding_half": lambda: embedding(300, 20, 512, bfloat16),
     "embedding_backward": lambda: embedding_backward(30, 7, 20),
     "embedding_backward_half": lambda: embedding_backward(9, 4, 12, float16),
-    "dropout": lambda: dropout(1000),
+    "dropout": lambda: dropout(20_000),
+    "dropout_odd": lambda: dropout(1001),
+    "normalised": lambda: normalised(50_000),
+    "row_values": lambda: row_values(3, 20_000),
     "cumsum": lambda: cumsum(5, 100),
     "cumsum_int": lambda: cumsum(2, 33, int64),
     "cumsum_half": lambda: cumsum(3, 512, float16),

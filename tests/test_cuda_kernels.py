@@ -45,7 +45,9 @@ def array_for(b: Buffer, rng: np.random.Generator) -> np.ndarray:
 
 def emulate_kernel(k: Kernel, arrays: list[np.ndarray], *, check: bool = False, backwards: bool = False) -> None:
     memory = {b.name: a for b, a in zip(k.params, arrays, strict=True)}
-    for source in sources.sources(k, {}):
+    launches = sources.sources(k, {})
+    memory |= {b.name: np.full(b.shape, 77, b.dtype.np) for b in launches.carried}
+    for source in launches.sources:
         scratch = [np.full(int(s.items) * s.itemsize, 0 if s.zeroed else 0xA5, np.uint8) for s in source.scratch]
         failed = [np.zeros(1, np.int32)] if source.messages else []
         grid = (min(int(source.work), source.max_blocks), source.split)
@@ -94,5 +96,5 @@ def test_no_kernel_races_or_leaves_its_buffers(name: str) -> None:
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("name", CASES)
 def test_kernel_compiles_under_nvrtc(name: str, arch: str) -> None:
-    for source in sources.sources(CASES[name](), {}):
+    for source in sources.sources(CASES[name](), {}).sources:
         assert nvrtc.compile_text(source.text, arch)[:4] == b"\x7fELF"

@@ -174,7 +174,7 @@ def test_large_buffers_get_64_bit_indices() -> None:
             k.store(y, i, k.cast(k.load(x, i), dtype=int64))
 
     k = kernel(big)
-    (small,), (large,) = sources(k, {"s0": 1000}), sources(k, {"s0": 3 * 2**30})
+    (small,), (large,) = (sources(k, {"s0": n}).sources for n in (1000, 3 * 2**30))
     assert "long long at" not in small.text and "long long at" in large.text
     assert (small.size_bytes, large.size_bytes) == (4, 8)
 

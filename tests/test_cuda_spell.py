@@ -82,7 +82,7 @@ def all_functions(names: list[str], d: DType, count: dict[int, int]) -> Kernel:
 
 
 def run(k: Kernel, arrays: dict[str, np.ndarray], *, strict: bool = False) -> None:
-    for source in sources(k, {}, strict=strict):
+    for source in sources(k, {}, strict=strict).sources:
         emulate.compile_kernel(source.text, source.name)(
             (int(source.work), source.split), source.block, [arrays[b] for b in source.buffers]
         )

@@ -1,0 +1,123 @@
+"""Few points with long loops, one loop after another: one launch per loop, so that all blocks can share each.
+
+Stage: codegen.  In: a nest such as ``x / x.sum()`` or softmax over a few very long rows.  Out: nests to be launched in
+order, and small buffers that carry the row's values from one to the next.  A block per point would leave most of the
+machine idle; a reduction split over blocks (``Schedule.split``) needs the loops after it in launches of their own.
+Read next: ``sources``, ``schedule``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from codegen_cupy.nest import Axis, Nest, simplified, used, value_at, walk
+from compiler.loop.ir import Buffer, Check, Index, Init, Int, Kernel, Let, Load, Loop, Stmt, Store, Update
+from compiler.sym.expr import as_int, lift
+from tinytorch.dtypes import DType, int64
+
+FEW = 132  # points: fewer than the machine has multiprocessors
+LONG = 16384  # iterations
+
+
+@dataclass(frozen=True)
+class Phases:
+    """``kernel`` with the carrying buffers among its parameters, and the nests in launch order."""
+
+    kernel: Kernel
+    nests: tuple[Nest, ...]
+    carried: tuple[Buffer, ...] = ()
+
+
+def split(kernel: Kernel, nest: Nest, sizes: Mapping[str, int]) -> Phases:
+    """The nest itself, or its loops one by one."""
+    loops = [s for s in nest.body if isinstance(s, Loop)]
+    fits = len(loops) > 1 and all(s.kind in ("map", "reduce") and _flat(s) for s in loops)
+    if not fits or value_at(nest.points, sizes) >= FEW or max(value_at(s.extent, sizes) for s in loops) < LONG:
+        return Phases(kernel, (nest,))
+    segments = _segments(nest.body)
+    types = _types(nest.body)
+    produced = [_row_names(s) for s in segments]
+    carried: dict[str, Buffer] = {}
+    out: list[Nest] = []
+    for n, segment in enumerate(segments):
+        wanted = {v for s in walk(segment) for v in used(s)} | {v for s in walk(segment) if isinstance(s, Update) for v in s.names}
+        loads = []
+        for name in sorted(v for v in wanted & types.keys() if v not in produced[n] and not _inside(segment, v)):
+            carried.setdefault(name, _buffer(kernel, nest, name, types[name]))
+            loads.append(Load(name, carried[name].name, _row(nest), types[name]))
+        out.append(Nest(nest.axes, (*loads, *segment)))
+    for n, names in enumerate(produced):
+        stores = tuple(Store(carried[v].name, _row(nest), v) for v in names if v in carried)
+        out[n] = replace(out[n], body=(*out[n].body, *stores))
+    buffers = tuple(carried.values())
+    grown = replace(kernel, params=(*kernel.params, *buffers), writes=kernel.writes | {b.name for b in buffers})
+    return Phases(grown, tuple(_opened(x) for x in out), buffers)
+
+
+def _flat(loop: Loop) -> bool:
+    return not any(isinstance(s, (Loop, Init)) for s in loop.body)
+
+
+def _segments(body: tuple[Stmt, ...]) -> list[tuple[Stmt, ...]]:
+    """A reduction with what follows it; a map loop alone; statements after a map loop go to the next reduction."""
+    inits = {s.names[0]: s for s in body if isinstance(s, Init)}
+    out: list[tuple[Stmt, ...]] = []
+    waiting: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Init):
+            continue
+        if isinstance(s, Loop) and s.kind == "map":
+            out.append((s,))
+        elif isinstance(s, Loop):
+            names = dict.fromkeys(x.names[0] for x in walk((s,)) if isinstance(x, Update))
+            out.append((*waiting, *(inits[x] for x in names), s))
+            waiting = []
+        elif out and not (len(out[-1]) == 1 and isinstance(out[-1][0], Loop) and out[-1][0].kind == "map"):
+            out[-1] = (*out[-1], s)
+        else:
+            waiting.append(s)
+    return [*out, tuple(waiting)] if waiting else out
+
+
+def _types(body: tuple[Stmt, ...]) -> dict[str, DType]:
+    """The names defined at the level of the row."""
+    out: dict[str, DType] = {}
+    for s in body:
+        if isinstance(s, (Let, Load)):
+            out[s.name] = s.dtype
+        elif isinstance(s, Index):
+            out[s.name] = int64
+        elif isinstance(s, Init):
+            out.update(zip(s.names, s.dtypes, strict=True))
+    return out
+
+
+def _row_names(segment: tuple[Stmt, ...]) -> list[str]:
+    return list(_types(segment))
+
+
+def _inside(segment: tuple[Stmt, ...], name: str) -> bool:
+    """Is the name a loop's own?"""
+    return any(isinstance(s, (Let, Load, Index)) and s.name == name for s in walk(segment))
+
+
+def _buffer(kernel: Kernel, nest: Nest, name: str, dtype: DType) -> Buffer:
+    held = dtype
+    return Buffer(f"{name}_carried", held, (nest.points,), (1,), kernel.params[0].device)
+
+
+def _row(nest: Nest) -> Int:
+    at: Int = 0
+    for a in nest.axes:
+        at = lift(at) * a.extent + a.symbol
+    return as_int(lift(at))
+
+
+def _opened(nest: Nest) -> Nest:
+    """A map loop below the points is more points."""
+    *before, last = nest.body
+    pure = all(isinstance(s, (Let, Load, Index, Check)) for s in before)
+    if isinstance(last, Loop) and last.kind == "map" and pure:
+        return simplified(Nest((*nest.axes, Axis(last.axis, last.extent)), (*before, *last.body)))
+    return nest
