@@ -38,6 +38,7 @@ class _Mode(threading.local):
     inference = False
     anomaly = False
     check_nan = True
+    autocast: tuple[tuple[str, dtypes.DType], ...] | None = None  # (device type, type for products) pairs (``amp``)
     running: Node | None = None  # the node whose vjp rules run at the moment
 
 
@@ -142,38 +143,45 @@ def record(op: Op, args: tuple[Any, ...], params: dict[str, Any], out: Any) -> N
     vjp = op.vjp
     if vjp is None:
         return
-    outs = out if isinstance(out, tuple) else (out,)
-    if not any(o._data.dtype.kind in "fcV" for o in outs):
+    many = isinstance(out, tuple)
+    outs = out if many else (out,)
+    for o in outs:
+        if o._data.dtype.kind in "fcV":  # V is bfloat16
+            break
+    else:
         return
     alias = tuple([o._alias() for o in outs]) if op.rule_reads_out else ()
-    before, mode.grad = mode.grad, False
+    mode.grad, before = False, mode.grad
     try:
-        fns = list(vjp((alias if isinstance(out, tuple) else alias[0]) if alias else None, *args, **params))
+        fns = vjp((alias if many else alias[0]) if alias else None, *args, **params)
     finally:
         mode.grad = before
     attach(op, fns, args, outs, alias)
 
 
-def attach(op: Op, fns: list[Vjp | None], args: Sequence[Any], outs: Sequence[Tensor], alias: Sequence[Tensor]) -> Node:
-    """Make the node with these vjp functions and hang it behind ``outs``."""
+def attach(
+    op: Op, fns: Sequence[Vjp | None], args: Sequence[Any], outs: Sequence[Tensor], alias: Sequence[Tensor]
+) -> Node:
+    """Make the node with these vjp functions (one per argument, or fewer) and hang it behind ``outs``."""
+    kept: list[Vjp | None] = []
     edges: list[Any] = []
     metas: list[Any] = []
     saved: list[tuple[Tensor, int]] = []
-    have = len(fns)
-    for i, a in enumerate(args):
-        fn = fns[i] if i < have else None
+    for a, fn in zip(args, fns, strict=False):
         if fn is not None and wants_grad(a):
             node = a._node
+            kept.append(fn)
             edges.append(a if node is None else (node, a._number))
             data = a._data
             metas.append((data.shape, data.dtype))
-            _closed_over(fn, saved)
-        else:
+            if getattr(fn, "__closure__", None):
+                _closed_over(fn, saved)
+        else:  # the closure is dropped: what only it saved is not kept
+            kept.append(None)
             edges.append(None)
             metas.append(None)
-            if i < have:
-                fns[i] = None  # drop the closure: what only it saved is not kept
-    node = Node(op, fns, edges, metas)
+    edges += [None] * (len(args) - len(edges))
+    node = Node(op, kept, edges, metas)
     node.saved = saved
     if alias and any(t is k for t, _ in saved for k in alias):
         node.out_alias = alias
@@ -194,7 +202,7 @@ def wants_grad(a: Any) -> bool:
         return False
     if a._base is not None:
         a._sync_view()
-    return a._requires_grad
+    return a._requires_grad  # type: ignore[no-any-return]
 
 
 def _closed_over(fn: Any, found: list[tuple[Tensor, int]]) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from tinytorch import ops
+from tinytorch.amp.policy import lower
 from tinytorch.functions.args import need_tensor
 from tinytorch.functions.pointwise import into
 from tinytorch.ops.opdef import broadcast_shapes
 from tinytorch.tensor import Tensor
 
 
+@lower
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Vectors, matrices and batches of them by PyTorch's rules.  Mirrors ``torch.matmul``."""
     need_tensor("matmul", input)
@@ -67,6 +69,7 @@ def _mv(a: Tensor, v: Tensor) -> Tensor:
     return ops.matmul(a, v.unsqueeze(1)).squeeze(-1)
 
 
+@lower
 def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Two matrices.  Mirrors ``torch.mm``."""
     if input.ndim != 2:
@@ -79,6 +82,7 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
 spmm = mm
 
 
+@lower
 def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Two batches of matrices.  Mirrors ``torch.bmm``."""
     if input.ndim != 3 or mat2.ndim != 3:
@@ -92,6 +96,7 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     return into(out, ops.matmul(input, mat2))
 
 
+@lower
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """A matrix and a vector."""
     if input.ndim != 2 or vec.ndim != 1:
@@ -123,22 +128,26 @@ def _scaled(x: Tensor, by: Any) -> Tensor:
     return x if type(by) is int and by == 1 else ops.mul(x, by)
 
 
+@lower
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * mat1 @ mat2; with beta 0 the input's NaN do not count."""
     found = _scaled(mm(mat1, mat2), alpha)
     return found if beta == 0 else ops.add(_scaled(input, beta), found)
 
 
+@lower
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     found = _scaled(mv(mat, vec), alpha)
     return found if beta == 0 else ops.add(_scaled(input, beta), found)
 
 
+@lower
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     found = _scaled(outer(vec1, vec2), alpha)
     return found if beta == 0 else ops.add(_scaled(input, beta), found)
 
 
+@lower
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     found = _scaled(bmm(batch1, batch2), alpha)
     return found if beta == 0 else ops.add(_scaled(input, beta), found)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tinytorch import dtypes
+from tinytorch.amp.policy import full
 from tinytorch.dtypes import DType
 from tinytorch.ops.opdef import TABLE
 
@@ -40,6 +41,7 @@ def _end(x: Any, kind: DType) -> Any:
     return x if x.dtype is kind else TABLE["cast"](x, dtype=kind)
 
 
+@full
 def softmax(input: Any, dim: int, dtype: DType | None = None) -> Any:
     """exp(x) / sum(exp(x)) along ``dim``.  Mirrors ``torch.softmax``."""
     x, dims, kind = _start(input, dim, dtype)
@@ -47,6 +49,7 @@ def softmax(input: Any, dim: int, dtype: DType | None = None) -> Any:
     return _end(TABLE["div"](e, TABLE["sum"](e, dim=dims, keepdim=True)), kind)
 
 
+@full
 def log_softmax(input: Any, dim: int, dtype: DType | None = None) -> Any:
     """x - log(sum(exp(x))) along ``dim``.  Mirrors ``torch.log_softmax``."""
     x, dims, kind = _start(input, dim, dtype)

@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from tinytorch import dtypes, ops, rng
+from tinytorch.amp.policy import full
 from tinytorch.dtypes import DType
 from tinytorch.ops import composite
 from tinytorch.tensor import Tensor
@@ -125,6 +126,7 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     return finish(input * ops.tanh(softplus(input)), input, inplace)
 
 
+@full
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta; x itself where beta x is above ``threshold``."""
     scaled = input * beta
@@ -200,6 +202,7 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
     return composite.log_softmax(input, _softmax_dim(dim, input.dim()), dtype)  # type: ignore[no-any-return]
 
 
+@full
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     return softmax(-input, dim, dtype=dtype)
 

@@ -10,12 +10,14 @@ import math
 from typing import Any
 
 from tinytorch import dtypes, ops, rng
+from tinytorch.amp.policy import lower
 from tinytorch.nn.functional.drop import dropout
 from tinytorch.nn.functional.lookup import linear
 from tinytorch.nn.functional.sdp_backend import blocked_allowed, math_allowed
 from tinytorch.tensor import Tensor
 
 
+@lower
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tinytorch import ops
+from tinytorch.amp.policy import lower
 from tinytorch.nn.functional.pads import pad
 from tinytorch.ops.convolution import conv, conv_input
 from tinytorch.tensor import Tensor
@@ -63,6 +64,7 @@ def _finish(out: Tensor, bias: Tensor | None, batched: bool) -> Tensor:
     return out if batched else out.squeeze(0)
 
 
+@lower
 def conv1d(
     input: Tensor,
     weight: Tensor,
@@ -76,6 +78,7 @@ def conv1d(
     return _conv(1, input, weight, bias, stride, padding, dilation, groups)
 
 
+@lower
 def conv2d(
     input: Tensor,
     weight: Tensor,
@@ -89,6 +92,7 @@ def conv2d(
     return _conv(2, input, weight, bias, stride, padding, dilation, groups)
 
 
+@lower
 def conv3d(
     input: Tensor,
     weight: Tensor,
@@ -131,6 +135,7 @@ def _conv_transpose(
     return _finish(out, bias, batched)
 
 
+@lower
 def conv_transpose1d(
     input: Tensor,
     weight: Tensor,
@@ -145,6 +150,7 @@ def conv_transpose1d(
     return _conv_transpose(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@lower
 def conv_transpose2d(
     input: Tensor,
     weight: Tensor,
@@ -159,6 +165,7 @@ def conv_transpose2d(
     return _conv_transpose(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@lower
 def conv_transpose3d(
     input: Tensor,
     weight: Tensor,

@@ -9,15 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 from tinytorch import ops, tape
+from tinytorch.amp.policy import lower
 from tinytorch.tensor import Tensor
 
 
+@lower
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b.  input (*, in), weight (out, in) or (in), bias (out): gives (*, out) or (*)."""
     out = input.matmul(weight.t() if weight.dim() == 2 else weight)
     return out if bias is None else out + bias
 
 
+@lower
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x1^T W x2 + b for each output.  inputs (*, in1) and (*, in2), weight (out, in1, in2)."""
     rows = input1.unsqueeze(-2).unsqueeze(-2)  # (*, 1, 1, in1)

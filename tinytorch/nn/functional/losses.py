@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tinytorch import dtypes, ops
+from tinytorch.amp.policy import full
 from tinytorch.nn.functional.activations import logsigmoid, softplus
 from tinytorch.tensor import Tensor
 
@@ -31,14 +32,17 @@ def _weighted(loss: Tensor, weight: Tensor | None) -> Tensor:
 
 
 # --- regression -------------------------------------------------------------------------------------------------------
+@full
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     return reduced(_weighted(ops.abs(input - target), weight), reduction)
 
 
+@full
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     return reduced(_weighted(ops.square(input - target), weight), reduction)
 
 
+@full
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """Squared where nearer than ``beta``, absolute beyond."""
     if beta < 0:
@@ -49,6 +53,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     return reduced(ops.where(diff < beta, ops.square(diff) * (0.5 / beta), diff - 0.5 * beta), reduction)
 
 
+@full
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """``smooth_l1_loss`` times delta (Huber, 1964)."""
     if delta <= 0:
@@ -57,6 +62,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     return reduced(ops.where(diff <= delta, ops.square(diff) * 0.5, (diff - 0.5 * delta) * delta), reduction)
 
 
+@full
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -73,6 +79,7 @@ def poisson_nll_loss(
     return reduced(loss, reduction)
 
 
+@full
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
@@ -86,6 +93,7 @@ def gaussian_nll_loss(
 
 
 # --- classification ---------------------------------------------------------------------------------------------------
+@full
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -127,6 +135,7 @@ def _check_classes(input: Tensor, target: Tensor, dim: int) -> None:
         raise RuntimeError(f"Expected target size {list(expected)}, got {list(target.shape)}")
 
 
+@full
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -182,6 +191,7 @@ def _cross_entropy_probabilities(
     return loss.sum() / loss.numel() if reduction == "mean" else reduced(loss, reduction)
 
 
+@full
 def binary_cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -201,6 +211,7 @@ def binary_cross_entropy(
     return reduced(_weighted((target - 1) * no - target * yes, weight), reduction)
 
 
+@full
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -217,6 +228,7 @@ def binary_cross_entropy_with_logits(
     return reduced(_weighted((1 - target) * input - log_weight * logsigmoid(input), weight), reduction)
 
 
+@full
 def kl_div(
     input: Tensor,
     target: Tensor,
@@ -236,16 +248,19 @@ def kl_div(
     return reduced(loss, reduction)
 
 
+@full
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return reduced(softplus(-target * input, threshold=50.0), reduction)
 
 
+@full
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
     near = ops.where(target == 1, input, 0.0)
     far = ops.where(target == -1, ops.relu(margin - input), 0.0)
     return reduced(near + far, reduction)
 
 
+@full
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -253,6 +268,7 @@ def multilabel_soft_margin_loss(
     return reduced(_weighted(loss, weight).mean(-1), reduction)
 
 
+@full
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -272,18 +288,21 @@ def multi_margin_loss(
 
 
 # --- embeddings -------------------------------------------------------------------------------------------------------
+@full
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
     return reduced(ops.relu(-target * (input1 - input2) + margin), reduction)
 
 
+@full
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Scalar product over the product of the lengths, each no smaller than ``eps``."""
     a, b = (x / x.norm(2, dim, keepdim=True).clamp_min(eps) for x in (x1, x2))
     return (a * b).sum(dim)
 
 
+@full
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -296,10 +315,12 @@ def cosine_embedding_loss(
     return reduced(loss, reduction)
 
 
+@full
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     return (x1 - x2 + eps).norm(p, -1, keepdim=keepdim)
 
 
+@full
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -322,6 +343,7 @@ def triplet_margin_loss(
     )
 
 
+@full
 def triplet_margin_with_distance_loss(
     anchor: Tensor,
     positive: Tensor,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch import ops, tape
+from tinytorch.amp.policy import full
 from tinytorch.nn.functional.pads import pad
 from tinytorch.nn.functional.widths import narrow, wide
 from tinytorch.tensor import Tensor
@@ -28,6 +29,7 @@ def mean_and_variance(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor,
     return centred, mean, ops.sum(centred * centred, dim=dims, keepdim=True) / count
 
 
+@full
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[Any],
@@ -74,6 +76,7 @@ def _last_dims(input: Tensor, normalized_shape: Sequence[Any]) -> tuple[int, ...
     return tuple(range(input.dim() - n, input.dim()))
 
 
+@full
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
