@@ -205,6 +205,44 @@ def forward(p: Problem, tiles: Tiles | None = None) -> list[Launch]:
     return [_launch(source, a, (b * h, -(-t // own_rows(tiles))))]
 
 
+def backward(p: Problem, keys: Tiles | None = None, queries: Tiles | None = None) -> list[Launch]:
+    """``dk`` and ``dv`` in one launch, ``dq`` in another; nothing is added atomically."""
+    if not p.halves:
+        return plain_backward(p)
+    return [keys_launch(p, keys), queries_launch(p, queries)]
+
+
+def keys_launch(p: Problem, tiles: Tiles | None = None) -> Launch:
+    b, _, hk, _, s, d, _ = p.sizes
+    tiles = tiles or keys_tiles(d)[0]
+    a = _backward_arguments(p, "dk", "dv")
+    source = _tile_source(p, "attention_keys", "attention_keys.cuh", tiles, keys_shared(d, tiles), a.both)
+    return _launch(source, a, (b * hk, -(-s // own_rows(tiles))))
+
+
+def queries_launch(p: Problem, tiles: Tiles | None = None) -> Launch:
+    b, h, _, t, _, d, _ = p.sizes
+    tiles = tiles or queries_tiles(d)[0]
+    a = _backward_arguments(p, "dq")
+    source = _tile_source(p, "attention_queries", "attention_queries.cuh", tiles, queries_shared(d, tiles), a.both)
+    return _launch(source, a, (b * h, -(-t // own_rows(tiles))))
+
+
+def _backward_arguments(p: Problem, *outs: str) -> Arguments:
+    a = Arguments(p)
+    a.pointers("g", "q", "k", "v", "delta", "lse", "mask", "state", *outs)
+    a.sizes()
+    for name in ("g", "q", "k", "v"):
+        a.place(name, 3)
+    a.place("delta", 0)
+    a.place("lse", 0)
+    a.place("mask", 4)
+    a.place("state", 0)
+    for name in outs:
+        a.place(name, 3)
+    return a
+
+
 def own_rows(tiles: Tiles) -> int:
     return 16 * tiles.m * tiles.warps
 
@@ -215,3 +253,12 @@ def pitch(d: int) -> int:
 
 def forward_shared(d: int, tiles: Tiles) -> int:
     return (own_rows(tiles) + 2 * tiles.stages * tiles.other) * pitch(d) * 2
+
+
+def keys_shared(d: int, tiles: Tiles) -> int:
+    walked = tiles.stages * tiles.other
+    return (2 * own_rows(tiles) + 2 * walked) * pitch(d) * 2 + 2 * walked * 4
+
+
+def queries_shared(d: int, tiles: Tiles) -> int:
+    return (2 * own_rows(tiles) + 2 * tiles.stages * tiles.other) * pitch(d) * 2
