@@ -1,3 +1,4 @@
+# ruff: noqa: B011, B018, F401, F841, RUF059, UP003, UP031, UP032, UP037 - constructs in all their spellings
 """Functions of one tensor, one construct each: what capture must take whole (``test_capture_constructs``)."""
 
 from __future__ import annotations

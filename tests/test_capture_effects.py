@@ -275,7 +275,7 @@ def test_gradients_are_written() -> None:
 def test_effects_before_an_exception_happened() -> None:
     def f(x, log):
         log.append(1)
-        y = x + 1
+        x + 1
         log.append(2)
         raise ValueError("stop")
 

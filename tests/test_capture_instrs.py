@@ -95,7 +95,7 @@ def test_every_opcode_is_modelled_or_refused_by_name() -> None:
 
 def test_unknown_cpython_is_refused_clearly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instrs, "VERSION", (3, 99))
-    with pytest.raises(RuntimeError, match="CPython 3.11, 3.12, 3.13"):
+    with pytest.raises(RuntimeError, match=r"CPython 3\.11, 3\.12, 3\.13"):
         instrs.check_version()
 
 

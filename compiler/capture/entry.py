@@ -14,8 +14,6 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from compiler.capture.door import make_door, parameters
-from compiler.capture.instrs import check_version
-from compiler.capture.resume import resume_name
 from compiler.capture.doors import (
     allow_in_graph,
     assume_constant_result,
@@ -28,6 +26,8 @@ from compiler.capture.doors import (
     nested_compile_region,
     set_stance,
 )
+from compiler.capture.instrs import check_version
+from compiler.capture.resume import resume_name
 from compiler.capture.runtime import Captured, CodeCache, Nested, Options
 from compiler.capture.session import Session
 from compiler.config import Config

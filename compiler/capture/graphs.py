@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 from compiler.capture import breaks
 from compiler.capture.values.base import ConstantValue, NotConstantError, Value, realize
 from compiler.capture.values.mapping import DictValue
+from compiler.capture.values.number import NumberValue
 from compiler.capture.values.objects import ObjectValue, Observed, OpaqueValue
 from compiler.capture.values.sequence import ListValue, SliceValue, TupleValue
 from compiler.capture.values.tensor import SymIntValue, TensorValue
 from compiler.errors import Unsupported
 from compiler.sym.env import SymInt
 from tinytorch import autograd, dispatch
+from tinytorch.dtypes import float64, int64
 from tinytorch.ops.opdef import Op
 from tinytorch.tensor import Tensor
 
@@ -53,9 +55,10 @@ def call_method(tx: Tracer, name: str, args: list[Value], kwargs: dict[str, Valu
 def _record(
     tx: Tracer, fn: Callable[..., Any], method: str | None, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
+    numbers = [n for v in (*args, *kwargs.values()) for n in _numbers_in(tx, v)]
     fakes = [example(tx, a) for a in args]
     fake_kwargs = {k: example(tx, v) for k, v in kwargs.items()}
-    out = run_on_fakes(tx, fn, fakes, fake_kwargs)
+    out = run_on_fakes(tx, fn, fakes, fake_kwargs) if not numbers else _run_with_numbers(tx, fn, args, kwargs, numbers)
     if not _has_tensor(out) and not tx.interp.wrote:
         return tx.from_python(out)
     nodes = tuple(argument(tx, a) for a in args)
@@ -71,6 +74,61 @@ def _record(
     return wrap_output(tx, node, out)
 
 
+def _numbers_in(tx: Tracer, value: Value) -> list[NumberValue]:
+    value = realize(tx, value)
+    if isinstance(value, NumberValue):
+        return [value]
+    if isinstance(value, TupleValue | ListValue):
+        return [n for v in value.items for n in _numbers_in(tx, v)]
+    return []
+
+
+def _run_with_numbers(
+    tx: Tracer, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value], numbers: list[NumberValue]
+) -> Any:
+    """A number may stand as a tensor only where the result is what the number itself would give."""
+
+    def hints(tx: Tracer, value: Value) -> Any:
+        value = realize(tx, value)
+        if isinstance(value, TensorValue):
+            return value.fake
+        if isinstance(value, NumberValue):
+            return value.kind(3) if value.hint is None else value.hint
+        return _convert(tx, value, hints)
+
+    try:
+        wanted = run_on_fakes(tx, fn, [hints(tx, a) for a in args], {k: hints(tx, v) for k, v in kwargs.items()})
+        given = run_on_fakes(tx, fn, [example(tx, a) for a in args], {k: example(tx, v) for k, v in kwargs.items()})
+        fits = _described(given) == _described(wanted)
+    except (Observed, Unsupported):
+        fits = False
+    if not fits:
+        numbers[0].specialize()
+    return given
+
+
+def _described(out: Any) -> Any:
+    if isinstance(out, Tensor):
+        return out.dtype, tuple(out._data.shape)
+    return tuple(_described(o) for o in out) if isinstance(out, tuple | list) else type(out)
+
+
+def call_number(tx: Tracer, fn: Callable[..., Any], args: list[Value]) -> Value:
+    """Arithmetic of Python numbers of which the graph computes one: float64 (or int64) nodes."""
+    numbers = [n for a in args for n in _numbers_in(tx, a)]
+    known = [n.hint if isinstance(n, NumberValue) else n.const() for n in (realize(tx, a) for a in args)]
+    hint = None if any(k is None for k in known) else fn(*known)
+    out = run_on_fakes(tx, fn, [example(tx, a) for a in args], {})
+    kind = float if out.dtype is float64 else int
+    if out.dtype not in (float64, int64) or (hint is not None and type(hint) is not kind):
+        numbers[0].specialize()
+    node = tx.graph.call_function(fn, tuple(argument(tx, a) for a in args))
+    node.meta["stack"] = tx.stack_rows()
+    node.meta["val"] = out
+    places = frozenset(p for n in numbers for p in n.places)
+    return NumberValue(tx.new_tensor(out, node), kind, hint, places)
+
+
 def run_on_fakes(tx: Tracer, fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Run the real function on fakes; its exceptions become the program's, its need for values a break."""
     tx.interp.begin()
@@ -82,6 +140,8 @@ def run_on_fakes(tx: Tracer, fn: Callable[..., Any], args: list[Any], kwargs: di
     except Observed:
         raise
     except Exception as e:
+        if isinstance(e, RuntimeError) and "depends on the data" in str(e):
+            breaks.unsupported(breaks.DYNAMIC_OUTPUT, str(e))
         tx.raise_native(e)
 
 
@@ -125,6 +185,8 @@ def example(tx: Tracer, value: Value) -> Any:
     value = realize(tx, value)
     if isinstance(value, TensorValue):
         return value.fake
+    if isinstance(value, NumberValue):
+        return value.tensor.fake
     return _convert(tx, value, example)
 
 
@@ -133,6 +195,8 @@ def argument(tx: Tracer, value: Value) -> Any:
     value = realize(tx, value)
     if isinstance(value, TensorValue):
         return tx.node_of(value)
+    if isinstance(value, NumberValue):
+        return tx.node_of(value.tensor)
     if isinstance(value, SymIntValue):
         tx.use_symbols(value.expr)
     return _convert(tx, value, argument)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import bytecode as bc
 from bytecode.instr import InstrLocation
@@ -69,7 +69,25 @@ def check_version() -> None:
         raise RuntimeError(f"capture reads the bytecode of CPython {known}; this is {sys.version.split()[0]}")
 
 
-@functools.lru_cache(maxsize=4096)
+R = TypeVar("R")
+
+
+def per_code(fn: Callable[..., R]) -> Callable[..., R]:
+    """Remember results per code *object*: equal code of another file is other code."""
+    results: dict[tuple[Any, ...], tuple[CodeType, R]] = {}
+
+    @functools.wraps(fn)
+    def remembered(code: CodeType, *rest: Any) -> R:
+        key = (id(code), *rest)
+        found = results.get(key)
+        if found is None:
+            found = results[key] = (code, fn(code, *rest))
+        return found[1]
+
+    return remembered
+
+
+@per_code
 def decode(code: CodeType) -> Code:
     """The instructions of ``code``, cached: treat them as frozen (``copy_instrs`` gives a list of your own)."""
     check_version()

@@ -8,7 +8,6 @@ Read next: ``native`` (the one instruction between), ``entry``.
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Literal
 
 import bytecode as bc
 
-from compiler.capture.instrs import Handler, Instr, assemble, copy_instrs, decode, number
+from compiler.capture.instrs import Handler, Instr, assemble, copy_instrs, decode, number, per_code
 
 #: What lies on the stack: a value, the NULL of the calling convention, or the saved exception state of a handler, for
 #: which the exception being handled is passed.
@@ -35,7 +34,7 @@ class Point:
     lasti: bool = False  # the handler also wants the offset of what raised
 
 
-@functools.lru_cache(maxsize=4096)
+@per_code
 def resume_code(code: CodeType, point: Point) -> CodeType:
     """The code object that takes the stack's values and then the variables, and goes on at ``point``."""
     instrs, _ = copy_instrs(decode(code).instrs)
@@ -123,7 +122,7 @@ def successors(instrs: Sequence[Instr], instr: Instr) -> list[Instr]:
 
 
 # --- which variables matter -------------------------------------------------------------------------------------------
-@functools.lru_cache(maxsize=1024)
+@per_code
 def live_variables(code: CodeType) -> tuple[frozenset[str], ...]:
     """For each instruction, the local variables that may be read from there on before they are written."""
     instrs = decode(code).instrs

@@ -23,6 +23,7 @@ from compiler.errors import RecompileLimit, Unsupported
 from compiler.ir.module import GraphModule
 from tinytorch import tape
 
+
 def warn(message: str) -> None:
     """Say loudly that something runs uncompiled."""
     warnings.warn(message, RuntimeWarning, stacklevel=3)
@@ -145,7 +146,7 @@ class CodeCache:
         if tape.mode.interpreter is not None or _tracing.active:
             return self.native(fn, values)
         with self.lock:
-            for check, _, run in self.entries:  # another thread may have made it meanwhile
+            for check, _, run in self.entries:  # noqa: B007 - another thread may have made it meanwhile
                 carried = check(fn, *values)
                 if carried is not None:
                     break
@@ -283,7 +284,7 @@ class Nested:
         if kind is MethodType and type(fn.__func__) is FunctionType:
             inner = self._function(fn.__func__)
             return fn if inner is fn.__func__ else MethodType(inner, fn.__self__)
-        call = getattr(kind, "__call__", None)
+        call = getattr(kind, "__call__", None)  # noqa: B004 - the function of the class
         if type(call) is FunctionType and not isinstance(fn, type):
             inner = self._function(call)
             return fn if inner is call else MethodType(inner, fn)

@@ -25,12 +25,14 @@ from compiler.capture.tracer import Tracer
 from compiler.capture.translate import Frame
 from compiler.capture.values.base import Lazy, Value
 from compiler.capture.values.function import UserFunction
+from compiler.capture.values.number import SpecializeError
 from compiler.capture.values.objects import Observed, exception_text
 from compiler.capture.values.tensor import TensorValue
 from compiler.capture.wrap import size_form
 from compiler.errors import BackendError, CompileError, InvalidGradError, Unsupported
 from compiler.ir.module import GraphModule
 from tinytorch import tape
+from tinytorch.grad_mode import get_modes, set_modes
 
 _serial = itertools.count()
 
@@ -64,19 +66,21 @@ class Session:
     def capture(self) -> Captured:
         """Trace, and trace again up to a break."""
         started = time.perf_counter()
-        modes = tape.mode.grad, tape.mode.inference
+        modes = get_modes()
         try:
             while True:
                 try:
                     made = self._trace(modes)
                     break
+                except SpecializeError as e:
+                    self.cache.sizes.pinned |= e.places
                 except Unsupported as e:
                     if self.stop_at is not None and self.at_step <= self.stop_at:
                         made = self._give_up(e)
                         break
                     self._plan_break(e)
                 finally:
-                    tape.mode.grad, tape.mode.inference = modes
+                    set_modes(modes)
         except InvalidGradError as e:
             made = self._refused(e)
         except CompileError:
@@ -92,7 +96,7 @@ class Session:
             raise e.with_traceback(None) from None
         self.stop_at, self.reason = self.at_step - 1, e
 
-    def _trace(self, modes: tuple[bool, bool]) -> Captured:
+    def _trace(self, modes: tuple[Any, ...]) -> Captured:
         tx = self.tx = Tracer(self.config, self.cache.sizes)
         tx.modes = modes
         self.at_step = 0
@@ -156,9 +160,13 @@ class Session:
     def _late_guards(self, tx: Tracer) -> None:
         """Guards known only at the end: sizes, modes, memory that must not overlap."""
         if tx.used_modes or any(n.op != "placeholder" for n in tx.graph.nodes):
-            grad, inference = tx.modes
+            grad, inference, autocast = tx.modes
             form = f"{{0}}.grad is {grad} and {{0}}.inference is {inference} and {{0}}.interpreter is None"
-            tx.guards.add("MODE", form, tx.namespace.source(tape.mode, "mode"))
+            mode = tx.namespace.source(tape.mode, "mode")
+            if autocast is None:
+                tx.guards.add("MODE", form + " and {0}.autocast is None", mode)
+            else:
+                tx.guards.add("MODE", form + " and {0}.autocast == {1}", mode, tx.namespace.source(autocast, "autocast"))
         for guard in tx.shape_env.all_guards():
             form, parts = size_form(tx, str(guard), 0)
             where = f"{guard.stack[-1][0]}:{guard.stack[-1][1]}: {guard.stack[-1][3]}" if guard.stack else guard.why
@@ -186,8 +194,8 @@ class Session:
         if logs.enabled("graph"):
             logs.artifact("graph", label, gm.code)
         started = time.perf_counter()
-        modes = tape.mode.grad, tape.mode.inference
-        tape.mode.grad, tape.mode.inference = tx.modes
+        modes = get_modes()
+        set_modes(tx.modes)
         try:
             graph = self.cache.options.backend(gm, list(examples))
         except CompileError:
@@ -195,7 +203,7 @@ class Session:
         except Exception as e:
             raise BackendError(f"the backend failed on the graph of {self.cache.name}: {type(e).__name__}: {e}") from e
         finally:
-            tape.mode.grad, tape.mode.inference = modes
+            set_modes(modes)
         tx.namespace.objects["graph"] = _keep_modes(graph) if tx.mode_nodes else graph
         return {
             "graph_module": gm,
@@ -275,10 +283,10 @@ def _keep_modes(graph: Callable[..., Any]) -> Callable[..., Any]:
     """A graph that switches grad mode puts back what was, also when it raises."""
 
     def run(*args: Any) -> Any:
-        before = tape.mode.grad, tape.mode.inference
+        before = get_modes()
         try:
             return graph(*args)
         finally:
-            tape.mode.grad, tape.mode.inference = before
+            set_modes(before)
 
     return run

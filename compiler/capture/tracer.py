@@ -93,7 +93,7 @@ class Tracer:
         self.distinct: dict[int, Value] = {}  # objects from outside that the trace told apart by identity
         self.symbols: dict[str, tuple[Source, Value | None]] = {}
         self.written: set[FakeStorage] = set()
-        self.modes = (tape.mode.grad, tape.mode.inference)  # as the call began
+        self.modes = grad_mode.get_modes()  # as the call began
         self.used_modes = False
         self.mode_nodes = 0
         self.strict: bool | None = None  # what error_on_graph_break said
@@ -243,20 +243,20 @@ class Tracer:
     def read_mode(self, mode: Value, name: str) -> Value:
         """``tape.mode.name``, as the trace has set it."""
         self.used_modes = True
-        if name not in ("grad", "inference"):
+        if name not in grad_mode.MODES:
             breaks.unsupported(breaks.ATTRIBUTE, f"mode.{name}")
-        return ConstantValue(getattr(tape.mode, name))
+        return self.from_python(getattr(tape.mode, name))
 
     def write_mode(self, mode: Value, name: str, new: Value | None) -> None:
         self.used_modes = True
         flag = realize(self, new).const() if new is not None else None
-        if name not in ("grad", "inference") or not isinstance(flag, bool):
+        if name not in grad_mode.MODES:
             breaks.unsupported(breaks.ATTRIBUTE, f"mode.{name}")
         if getattr(tape.mode, name) != flag:
             setattr(tape.mode, name, flag)
             self._mode_node(name, flag)
 
-    def _mode_node(self, name: str, flag: bool) -> None:
+    def _mode_node(self, name: str, flag: Any) -> None:
         node = self.graph.call_function(grad_mode.set_mode, (name, flag))
         node.meta["impure"] = True
         node.meta["stack"] = self.stack_rows()
@@ -264,11 +264,11 @@ class Tracer:
 
     def restore_modes(self, emit: Any) -> None:
         """A graph leaves the modes as it found them; translated code sets what the program has set."""
-        for name, before in zip(("grad", "inference"), self.modes, strict=True):
+        for name, before in zip(grad_mode.MODES, self.modes, strict=True):
             now = getattr(tape.mode, name)
             if now != before:
                 self._mode_node(name, before)
-                emit.finish(f"{self.namespace.name(tape.mode, 'mode')}.{name} = {now}")
+                emit.finish(f"{self.namespace.name(tape.mode, 'mode')}.{name} = {self.namespace.name(now, name)}")
 
     # --- exceptions of the traced program ---
     def new_exception(self, cls: type, args: list[Value]) -> ObjectValue:

@@ -45,17 +45,18 @@ from compiler.capture.values.function import (
 )
 from compiler.capture.values.iterator import ItemsIterator, OutsideIterator
 from compiler.capture.values.mapping import DictValue, SetValue, real_key
+from compiler.capture.values.number import NumberValue
 from compiler.capture.values.objects import ModeValue, ObjectValue, OpaqueValue
 from compiler.capture.values.sequence import ListValue, SliceValue, TupleValue
 from compiler.capture.values.tensor import SymIntValue, TensorValue
+from compiler.fake import fake_like, fake_tensor
 from compiler.sym.env import SymInt
 from compiler.sym.expr import expr_of
-from compiler.fake import fake_like
 from tinytorch import tape
+from tinytorch.device import Device, cpu
+from tinytorch.dtypes import DType, float64
 from tinytorch.nn import module
 from tinytorch.nn.parameter import Buffer, Parameter
-from tinytorch.device import Device
-from tinytorch.dtypes import DType
 from tinytorch.ops.opdef import Op
 from tinytorch.tensor import Tensor
 
@@ -80,6 +81,7 @@ class Sizes:
         self.dynamic = dynamic
         self.seen: dict[str, Any] = {}
         self.differing: set[tuple[str, int]] = set()
+        self.pinned: set[str] = set()  # numbers that Python control flow needs
 
     def dims(self, where: str, t: Tensor) -> dict[int, tuple[int, int | float]]:
         """Dimensions of the tensor at ``where`` to make symbolic, with their ranges."""
@@ -102,6 +104,8 @@ class Sizes:
 
     def number(self, where: str, value: Any) -> bool:
         """Whether the number at ``where`` is symbolic."""
+        if where in self.pinned:
+            return False
         before = self.seen.get(where, value)
         if type(before) is type(value) and before != value and self.dynamic is None:
             self.differing.add((where, -1))
@@ -210,6 +214,9 @@ def _constant(tx: Tracer, obj: Any, source: Source) -> Value:
             tx.symbols[str(expr_of(symbol))] = (source, value)
             tx.guard("TYPE", "type({0}) is int", source)
             return value
+    if type(obj) is float and source.text not in tx.namespace.objects and obj == obj:
+        if tx.sizes.number(source.text, obj) and tx.sizes.dynamic is not False:
+            return _float(tx, obj, source)
     kind = type(obj).__name__
     text = escape(literal(obj) or "")
     if isinstance(obj, float) and obj != obj:
@@ -220,6 +227,20 @@ def _constant(tx: Tracer, obj: Any, source: Source) -> Value:
     else:
         tx.guard("VALUE", f"type({{0}}) is {kind} and {{0}} == {text}", source)
     return ConstantValue(obj, source)
+
+
+def _float(tx: Tracer, obj: float, source: Source) -> Value:
+    """A float that differs between calls: a 0-d input of the graph."""
+    tx.guard("TYPE", "type({0}) is float", source)
+    where = Source("{1}({0})", source, tx.namespace.source(_scalar, "scalar"))
+    tensor = tx.new_tensor(fake_tensor((), float64), None, where)
+    tensor.example = tensor.fake
+    return NumberValue(tensor, float, obj, frozenset({source.text}), source)
+
+
+def _scalar(x: float) -> Tensor:
+    """A Python float as a 0-d tensor: as wide, and as weak in promotion."""
+    return Tensor._wrap(np.array(x, np.float64), cpu)
 
 
 def _sign_of(x: float) -> float:

@@ -25,12 +25,16 @@ from compiler.capture.values.iterator import (
     ZipIterator,
 )
 from compiler.capture.values.mapping import DictValue, SetValue
+from compiler.capture.values.number import NumberValue
 from compiler.capture.values.objects import ObjectValue, Observed, SuperValue
 from compiler.capture.values.sequence import ListValue, RangeValue, SequenceValue, SliceValue, TupleValue
 from compiler.capture.values.tensor import SymIntValue, TensorValue
 
 if TYPE_CHECKING:
     from compiler.capture.tracer import Tracer
+
+
+_ZERO, _EMPTY = ConstantValue(0), ConstantValue("")
 
 
 def _bool(flag: bool) -> Value:
@@ -204,7 +208,7 @@ def len_(tx: Tracer, obj: Value) -> Value:
 
 
 @model(enumerate)
-def enumerate_(tx: Tracer, iterable: Value, start: Value = ConstantValue(0)) -> Value:
+def enumerate_(tx: Tracer, iterable: Value, start: Value = _ZERO) -> Value:
     return EnumerateIterator(tx.protocol.iter_(tx, iterable), start)
 
 
@@ -269,6 +273,8 @@ def int_(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
 
 @model(float)
 def float_(tx: Tracer, *args: Value) -> Value:
+    if args and isinstance(args[0], NumberValue) and args[0].kind is float:
+        return args[0]
     if args and isinstance(args[0], SymIntValue):
         return ConstantValue(float(int(args[0].sym)))
     if args and isinstance(args[0], TensorValue):
@@ -382,7 +388,7 @@ def _exception_text(tx: Tracer, obj: ObjectValue, how: Any) -> Value:
 
 
 @model(format)
-def format_(tx: Tracer, obj: Value, spec: Value = ConstantValue("")) -> Value:
+def format_(tx: Tracer, obj: Value, spec: Value = _EMPTY) -> Value:
     return operators.format_(tx, obj, spec)
 
 

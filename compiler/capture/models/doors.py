@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from compiler.capture.tracer import Tracer
 
 
+_EMPTY = ConstantValue("")
+
+
 @model(doors.graph_break)
-def graph_break(tx: Tracer, msg: Value = ConstantValue("")) -> Value:
+def graph_break(tx: Tracer, msg: Value = _EMPTY) -> Value:
     breaks.unsupported(breaks.USER_BREAK, str(msg.const()))
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from compiler.capture.tracer import Tracer
 
 deque = collections.deque
+_ONE = ConstantValue(1)
 
 
 def _bool(flag: bool) -> Value:
@@ -259,7 +260,7 @@ def popleft(tx: Tracer, me: ListValue) -> Value:
 
 
 @model(deque.rotate)
-def rotate(tx: Tracer, me: ListValue, n: Value = ConstantValue(1)) -> Value:
+def rotate(tx: Tracer, me: ListValue, n: Value = _ONE) -> Value:
     tx.effects.touch(me)
     d = deque(me.items)
     d.rotate(operators.index_of(tx, n))

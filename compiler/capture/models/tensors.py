@@ -15,10 +15,12 @@ from compiler.capture.protocol import attributes, calls, operators
 from compiler.capture.values.base import FALSE, NONE, TRUE, ConstantValue, Lazy, Value, realize
 from compiler.capture.values.function import BoundMethod, UserFunction
 from compiler.capture.values.mapping import DictValue
+from compiler.capture.values.number import NumberValue
 from compiler.capture.values.sequence import ListValue, TupleValue
 from compiler.capture.values.tensor import TensorValue
 from compiler.fake import is_fake
 from tinytorch import autograd, dispatch, tracing
+from tinytorch.dtypes import float64, int64
 from tinytorch.nn.parameter import Parameter
 from tinytorch.optim.optimizer import Optimizer
 from tinytorch.tensor import Tensor
@@ -110,7 +112,24 @@ def call_method(
 
 def number(tx: Tracer, t: TensorValue, what: str, *args: Value) -> Value:
     """The value of a tensor as a Python number: known only when the graph has run."""
+    kind = {"float": float, "__float__": float, "int": int, "__int__": int}.get(what)
+    if tx.config.capture_scalar_outputs and (what == "item" or kind) and t.fake.numel() == 1:
+        return _number_of(tx, t, kind)
     breaks.unsupported(breaks.SCALAR_OUTPUT, f"{what} of {t.describe()}")
+
+
+def _number_of(tx: Tracer, t: TensorValue, kind: type | None) -> Value:
+    """``t.item()`` as a number that the graph computes."""
+    is_float = t.fake.dtype.is_floating_point
+    if t.fake.dtype.kind not in "fiu" or (kind is int and is_float):
+        breaks.unsupported(breaks.SCALAR_OUTPUT, f"a number from {t.describe()}")
+    kind = kind or (float if is_float else int)
+    flat = graphs.call_method(tx, "reshape", [t, TupleValue([])], {})
+    wide = graphs.call_method(tx, "to", [flat, ConstantValue(float64 if kind is float else int64)], {})
+    assert isinstance(wide, TensorValue)
+    detached = graphs.call_method(tx, "detach", [wide], {})
+    assert isinstance(detached, TensorValue)
+    return NumberValue(detached, kind, None, frozenset())
 
 
 @model(tracing.is_compiling)

@@ -16,7 +16,15 @@ from compiler.capture.protocol.attributes import (
     lookup,
     setattr_,
 )
-from compiler.capture.protocol.calls import call, call_method, call_special, has_special, inline, isinstance_, special
+from compiler.capture.protocol.calls import (
+    call,
+    call_method,
+    call_special,
+    has_special,
+    inline,
+    isinstance_,
+    special,
+)
 from compiler.capture.protocol.iteration import iter_, mapping_entries, next_, unpack
 from compiler.capture.protocol.operators import (
     binary,

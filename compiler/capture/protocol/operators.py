@@ -15,6 +15,7 @@ from compiler.capture.values.base import ConstantValue, NotConstantError, Value,
 from compiler.capture.values.function import BoundMethod, BuiltinValue, ClassValue
 from compiler.capture.values.identity import IdValue
 from compiler.capture.values.mapping import DictValue, SetValue
+from compiler.capture.values.number import NumberValue
 from compiler.capture.values.sequence import SequenceValue, SliceValue
 from compiler.capture.values.tensor import SymIntValue, TensorValue
 from tinytorch.tensor import Size
@@ -63,7 +64,7 @@ def _is_plain(v: Value) -> bool:
 
 
 def _is_number(v: Value) -> bool:
-    return isinstance(v, SymIntValue) or (isinstance(v, ConstantValue) and isinstance(v.value, int | float | complex))
+    return isinstance(v, SymIntValue | NumberValue) or (isinstance(v, ConstantValue) and isinstance(v.value, int | float | complex))
 
 
 def now(tx: Tracer, fn: Any, *args: Any) -> Value:
@@ -90,6 +91,8 @@ def binary(tx: Tracer, op: str, a: Value, b: Value, inplace: bool = False) -> Va
     if isinstance(b, TensorValue) and _is_number(a):
         return graphs.call(tx, fn, [a, b], {})
     if _is_number(a) and _is_number(b):
+        if isinstance(a, NumberValue) or isinstance(b, NumberValue):
+            return graphs.call_number(tx, fn, [a, b])
         return now(tx, fn, _operand(a), _operand(b))
     if op == "|" and a.is_const() and b.is_const() and (isinstance(a, ClassValue) or isinstance(b, ClassValue)):
         return now(tx, fn, a.const(), b.const())
@@ -139,6 +142,8 @@ def unary(tx: Tracer, op: str, a: Value) -> Value:
     fn, slot = UNARY[op]
     if isinstance(a, TensorValue):
         return graphs.call(tx, fn, [a], {})
+    if isinstance(a, NumberValue):
+        return graphs.call_number(tx, fn, [a])
     if _is_number(a):
         return now(tx, fn, _operand(a))
     if attributes.lookup(tx, a.pytype(), slot) is None:
@@ -213,6 +218,8 @@ def truth(tx: Tracer, v: Value) -> bool:
         breaks.unsupported(breaks.TENSOR_BRANCH, v.describe())
     if isinstance(v, SymIntValue):
         return bool(v.sym != 0)
+    if isinstance(v, NumberValue):
+        v.specialize()
     if isinstance(v, DictValue):
         v.know_length(tx)
         return bool(v.entries)

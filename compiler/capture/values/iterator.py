@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from compiler.capture.tracer import Tracer
 
 
+_TUPLE_ITERATOR = type(iter(()))
+
+
 class IteratorValue(Value):
     """The base of all iterators."""
 
@@ -62,7 +65,7 @@ class SequenceIterator(IteratorValue):
 class ItemsIterator(IteratorValue):
     """Over values that cannot change: the characters of a string, a range, the keys of a dict."""
 
-    def __init__(self, items: list[Value], kind: type = type(iter(()))) -> None:
+    def __init__(self, items: list[Value], kind: type = _TUPLE_ITERATOR) -> None:
         self.items = items
         self.index = 0
         self.kind = kind
