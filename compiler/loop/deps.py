@@ -32,7 +32,8 @@ def _decoded(nest: Nest, write: Access, axis: Axis, element: Expr, where: Nest) 
         return None
     strides, offset = found
     stride = strides.get(axis.symbol, 0)
-    if isinstance(stride, int) and stride <= 0:
+    empty = isinstance(axis.extent, int) and axis.extent == 0
+    if empty or isinstance(stride, int) and stride <= 0:
         return None
     return simplify((element - offset) // stride % axis.extent, where.ranges)
 

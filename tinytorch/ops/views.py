@@ -146,6 +146,8 @@ def _view_infer(x: Meta, shape: Shape) -> Meta:
 
 def _view_body(index: Index, shape: Shape, shape_out: Shape) -> tuple[Any, ...]:
     """Blocks of dimensions that hold equally many elements map to each other; within a block, count through it."""
+    if any(isinstance(s, int) and s == 0 for s in shape):
+        return (0,) * len(shape)  # nothing is looked at
     out: list[Any] = []
     for ins, outs in _blocks(shape, shape_out):
         flat: Any = 0
