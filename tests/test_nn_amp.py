@@ -59,6 +59,28 @@ def test_autocast_gradients_are_full_and_modes_survive_errors() -> None:
         torch.autocast("tpu")
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_compiled_code_follows_autocast(backend: str) -> None:
+    """Around the call it is guarded; inside it is part of the graph."""
+    x, w = torch.randn(4, 4), torch.randn(4, 4)
+
+    def inside(x: Any, w: Any) -> Any:
+        with torch.autocast("cpu"):
+            y = F.linear(x, w)
+        return y, F.linear(x, w)
+
+    around = torch.compile(lambda x, w: F.linear(x, w), backend=backend, fullgraph=True)
+    kinds = []
+    for enabled in (True, False, True):
+        with torch.autocast("cpu", enabled=enabled):
+            kinds.append(around(x, w).dtype)
+    assert kinds == [torch.bfloat16, torch.float32, torch.bfloat16]
+    low, full = torch.compile(inside, backend=backend, fullgraph=True)(x, w)
+    assert low.dtype is torch.bfloat16 and full.dtype is torch.float32
+    np.testing.assert_allclose(low.float().numpy(), inside(x, w)[0].float().numpy(), rtol=0.02, atol=0.05)
+    assert not torch.amp.is_autocast_enabled("cpu")
+
+
 # --- GradScaler -------------------------------------------------------------------------------------------------------
 def test_scaler_leaves_out_infinite_steps_and_moves_the_scale() -> None:
     p = nn.Parameter(torch.ones(1))

@@ -146,6 +146,20 @@ def is_inference_mode_enabled() -> bool:
     return mode.inference
 
 
-def set_mode(name: str, enabled: bool) -> None:
-    """``mode.grad`` or ``mode.inference`` of this thread: how a captured graph switches."""
-    setattr(mode, name, enabled)
+#: What of ``tape.mode`` a program may change, and a captured graph therefore has to follow.
+MODES = ("grad", "inference", "autocast")
+
+
+def set_mode(name: str, value: Any) -> None:
+    """One of ``MODES`` of this thread: how a captured graph switches."""
+    setattr(mode, name, value)
+
+
+def get_modes() -> tuple[Any, ...]:
+    """All ``MODES`` of this thread."""
+    return mode.grad, mode.inference, mode.autocast
+
+
+def set_modes(values: tuple[Any, ...]) -> None:
+    """Put back what ``get_modes`` gave."""
+    mode.grad, mode.inference, mode.autocast = values

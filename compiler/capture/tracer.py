@@ -11,7 +11,7 @@ import builtins
 import importlib
 import linecache
 import sys
-from types import CellType
+from types import CellType, CodeType
 from typing import Any, NoReturn
 
 from compiler.capture import breaks, models, protocol, wrap
@@ -98,18 +98,22 @@ class Tracer:
         self.mode_nodes = 0
         self.strict: bool | None = None  # what error_on_graph_break said
         self.steps = 0
+        self._locations: dict[tuple[int, int], Location] = {}
+        self._trusted: dict[str, bool] = {}
 
     # --- guards and places ---
     def guard(self, kind: str, form: str, *parts: Source, implied_by: str = "") -> None:
         """The trace relies on ``form`` of ``parts`` from here on."""
-        self.guards.add(kind, form, *parts, where=self.where(), implied_by=implied_by)
+        if not self.guards.has(form, parts):
+            self.guards.add(kind, form, *parts, where=self.where(), implied_by=implied_by)
 
     def where(self) -> str:
-        stack = self.user_stack()
-        if not stack:
-            return ""
-        last = stack[-1]
-        return f"{last.filename}:{last.line} in {last.function}: {last.text.strip()}"
+        """The user's innermost line."""
+        for frame in reversed(self.frames):
+            if not frame.trusted:
+                at = frame.location()
+                return f"{at.filename}:{at.line} in {at.function}: {at.text.strip()}"
+        return ""
 
     def user_stack(self) -> list[Location]:
         """The traced frames, innermost last; those of the library and of our own polyfills are left out."""
@@ -119,8 +123,12 @@ class Tracer:
     def stack_rows(self) -> list[tuple[str, int, str, str]]:
         return [(w.filename, w.line, w.function, w.text.strip()) for w in self.user_stack()]
 
-    def source_line(self, filename: str, line: int) -> str:
-        return linecache.getline(filename, line)
+    def location(self, code: CodeType, line: int) -> Location:
+        found = self._locations.get((id(code), line))
+        if found is None:
+            text = linecache.getline(code.co_filename, line)
+            found = self._locations[id(code), line] = Location(code.co_filename, line, code.co_qualname, text)
+        return found
 
     def count_step(self) -> None:
         self.steps += 1
@@ -128,7 +136,13 @@ class Tracer:
             breaks.unsupported(breaks.TOO_LONG, f"{self.steps} instructions")
 
     def is_trusted_globals(self, globals_: dict[str, Any]) -> bool:
-        return str(globals_.get("__name__", "")).partition(".")[0] in TRUSTED
+        return self.is_trusted_module(str(globals_.get("__name__", "")))
+
+    def is_trusted_module(self, name: str) -> bool:
+        found = self._trusted.get(name)
+        if found is None:
+            found = self._trusted[name] = name.partition(".")[0] in TRUSTED
+        return found
 
     # --- values ---
     def wrap(self, obj: Any, source: Source | None) -> Value:
