@@ -104,7 +104,8 @@ def _value(
     index: ir.Int, stride: ir.Int, offset: Expr, loop: ir.Loop, ranges: Mapping[Symbol, Interval]
 ) -> Expr | None:
     """The iteration of ``loop`` to which an element belongs."""
-    if isinstance(stride, int) and stride <= 0:
+    empty = isinstance(loop.extent, int) and loop.extent == 0
+    if empty or isinstance(stride, int) and stride <= 0:
         return None
     return simplify((lift(index) - offset) // stride % loop.extent, ranges)
 
