@@ -45,6 +45,9 @@ class GuardSet:
         if key not in self.guards:
             self.guards[key] = Guard(kind, form, parts, where, implied_by)
 
+    def has(self, form: str, parts: tuple[Source, ...]) -> bool:
+        return (form, parts) in self.guards
+
     def __iter__(self) -> Any:
         return iter(self.guards.values())
 
@@ -129,12 +132,8 @@ class _Printer:
 
 def _cost(guard: Guard) -> tuple[int, int]:
     """Cheap and telling first: the arguments' own guards, then what is deeper."""
-    depth = max((_depth(p) for p in guard.parts), default=0)
+    depth = max((p.depth for p in guard.parts), default=0)
     return (0 if guard.kind == "MODE" else 1 + (guard.kind in ("ALIAS", "MEMORY")), min(depth, 3))
-
-
-def _depth(source: Source) -> int:
-    return 1 + max((_depth(p) for p in source.parts), default=-1)
 
 
 def compile_text(text: str, name: str, namespace: dict[str, Any], entry: str) -> Any:

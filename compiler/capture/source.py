@@ -16,12 +16,13 @@ from typing import Any
 class Source:
     """A path to a value.  ``parts`` are the sources that ``form`` mentions as ``{0}``, ``{1}``."""
 
-    __slots__ = ("text", "form", "parts")
+    __slots__ = ("text", "form", "parts", "depth")
 
     def __init__(self, form: str, *parts: Source) -> None:
         self.form = form
         self.parts = parts
         self.text = form.format(*[p.text for p in parts]) if parts else form
+        self.depth: int = 1 + max([p.depth for p in parts]) if parts else 0
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Source) and other.text == self.text

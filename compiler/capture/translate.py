@@ -107,7 +107,7 @@ class Frame(
         """The user's line that is being traced."""
         code = self.fn.code
         line = self.current.place.line or code.co_firstlineno
-        return Location(code.co_filename, line, code.co_qualname, self.tx.source_line(code.co_filename, line))
+        return self.tx.location(code, line)
 
 
 Opcode = Callable[[Frame, Instr], None]

@@ -55,7 +55,7 @@ def lookup(tx: Tracer, cls: type, name: str, start: type | None = None) -> tuple
 
 def guard_class(tx: Tracer, cls: type) -> None:
     """The trace relied on a class *not* having an attribute: it must not have grown."""
-    if tx.is_trusted_globals({"__name__": cls.__module__}) or cls.__module__ == "builtins":
+    if tx.is_trusted_module(cls.__module__) or cls.__module__ == "builtins":
         return
     tx.guard("CLASS", f"len({{0}}) == {len(cls.__dict__)}", class_dict(tx, cls))
 
@@ -66,7 +66,7 @@ def class_dict(tx: Tracer, cls: type) -> Source:
 
 def class_attribute(tx: Tracer, owner: type, name: str, raw: Any) -> Value:
     """The raw attribute of a class as a value."""
-    if tx.is_trusted_globals({"__name__": owner.__module__}) and is_definition(raw):
+    if tx.is_trusted_module(owner.__module__) and is_definition(raw):
         return tx.constant(raw)
     return tx.wrap(raw, class_dict(tx, owner).item(name))
 
