@@ -61,8 +61,19 @@ strided = "strided"
 
 from tinytorch import autograd, nn  # noqa: E402 - they use the names above
 
+#: functions of layers that have a place beside ``nn.functional`` too
+_LAYERS = """
+    adaptive_avg_pool1d avg_pool1d batch_norm bilinear celu celu_ conv1d conv2d conv3d conv_transpose1d conv_transpose2d
+    conv_transpose3d cosine_similarity dropout embedding group_norm instance_norm layer_norm max_pool1d max_pool2d
+    max_pool3d pairwise_distance pixel_shuffle pixel_unshuffle prelu relu_ rms_norm selu threshold
+""".split()
+globals().update({name: getattr(nn.functional, name) for name in _LAYERS if hasattr(nn.functional, name)})
+
 #: rooms that are imported when first asked for
-_ROOMS = frozenset({"compiler", "optim", "utils", "amp", "testing", "cuda", "distributions", "random", "linalg", "serialization"})
+_ROOMS = frozenset({
+    "accelerator", "amp", "compiler", "cuda", "distributions", "linalg", "optim", "pytree", "random", "serialization",
+    "testing", "utils",
+})  # fmt: skip
 _FROM_ROOMS = {"save": "serialization", "load": "serialization", "autocast": "amp"}
 
 

@@ -14,7 +14,18 @@ from typing import Any
 import numpy as np
 
 from tinytorch import dtypes, ops, printing
-from tinytorch.functions import complexes, creation, indexing, linalg, pointwise, random, reduction, shape, typing
+from tinytorch.functions import (
+    complexes,
+    creation,
+    decompositions,
+    indexing,
+    linalg,
+    pointwise,
+    random,
+    reduction,
+    shape,
+    typing,
+)
 from tinytorch.functions.args import sizes
 from tinytorch.ops import composite
 from tinytorch.ops.opdef import TABLE, Op
@@ -38,6 +49,7 @@ METHODS: dict[Any, str] = {
         reshape view view_as reshape_as flatten ravel unflatten unsqueeze squeeze permute transpose swapaxes swapdims t
         movedim moveaxis expand expand_as broadcast_to diagonal diag diag_embed unfold narrow select unbind split chunk
         tensor_split repeat tile repeat_interleave flip fliplr flipud roll rot90 tril triu""",
+    decompositions: "inverse",
     linalg: "matmul mm bmm mv dot outer ger addmm addmv addr baddbmm trace",
     indexing: """
         gather scatter scatter_add scatter_reduce index_select index_add index_copy index_fill index_put masked_select
@@ -258,6 +270,7 @@ def _attach_members() -> None:
         "nbytes": property(lambda self: self.numel() * self.dtype.itemsize),
         "is_cuda": property(lambda self: self.device.type == "cuda"),
         "is_cpu": property(lambda self: self.device.type == "cpu"),
+        "layout": "strided",
         "is_sparse": False,
         "is_quantized": False,
         "is_meta": False,
@@ -274,6 +287,7 @@ def _attach_members() -> None:
         "is_signed": lambda self: self.dtype.is_signed,
         "get_device": lambda self: -1 if self.device.type == "cpu" else self.device.index or 0,
         "is_inference": lambda self: self._inference,
+        "untyped_storage": lambda self: _UntypedStorage(self),
         "resolve_conj": lambda self: self,
         "resolve_neg": lambda self: self,
         "new_tensor": lambda self, data, **k: creation.tensor(data, **{"dtype": self.dtype, "device": self.device, **k}),
@@ -297,6 +311,21 @@ def _attach_members() -> None:
         setattr(Tensor, f"new_{make.__name__}", _new(make))
     for name, dtype in CASTS.items():
         setattr(Tensor, name, _cast_method(name, dtype))
+
+
+class _UntypedStorage:
+    """The block of memory behind a tensor and its views: where it starts and how long it is."""
+
+    def __init__(self, t: Tensor) -> None:
+        self.tensor = t if t._base is None else t._base
+
+    def data_ptr(self) -> int:
+        return self.tensor.data_ptr()  # type: ignore[no-any-return]
+
+    def nbytes(self) -> int:
+        return self.tensor.nbytes  # type: ignore[no-any-return]
+
+    size = __len__ = nbytes
 
 
 def _new_of_size(self: Tensor, *args: Any) -> Tensor:

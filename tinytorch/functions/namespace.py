@@ -10,6 +10,7 @@ from typing import Any
 from tinytorch.functions import (
     complexes,
     creation,
+    decompositions,
     einsum,
     indexing,
     linalg,
@@ -46,6 +47,7 @@ PUBLIC: dict[Any, str] = {
         broadcast_to broadcast_tensors broadcast_shapes diagonal diag diag_embed narrow select unbind split chunk
         tensor_split cat concat concatenate stack hstack vstack tile repeat_interleave flip fliplr flipud roll rot90 tril
         triu meshgrid cartesian_prod view_as_real view_as_complex""",
+    decompositions: "inverse",
     linalg: "matmul mm spmm bmm mv dot outer ger addmm addmv addr baddbmm trace tensordot",
     einsum: "einsum",
     indexing: """

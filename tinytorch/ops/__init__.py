@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinytorch.ops import contract, create, flash, indexing, layout, pointwise, random, reduce, views
+from tinytorch.ops import contract, create, flash, indexing, lapack, layout, pointwise, random, reduce, views
 from tinytorch.ops.opdef import TABLE, Meta
 from tinytorch.ops.opdef import result_type as _result_type
 
-__all__ = ["TABLE", "contract", "create", "flash", "indexing", "layout", "pointwise", "random", "reduce", "result_type", "views"]
+__all__ = [
+    "TABLE", "contract", "create", "flash", "indexing", "lapack", "layout", "pointwise", "random", "reduce",
+    "result_type", "views",
+]  # fmt: skip
 
 
 def result_type(operands: Any) -> Any:

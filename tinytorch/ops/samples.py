@@ -519,3 +519,28 @@ def conv_input(make: Any) -> Iterator[Sample]:
 def conv_weight(make: Any) -> Iterator[Sample]:
     params = {"kernel": (3,), "stride": (2,), "padding": (1,), "dilation": (1,), "groups": 1}
     yield (make(2, 2, 6), make(2, 3, 3)), params
+
+
+# --- LAPACK -----------------------------------------------------------------------------------------------------------
+@samples_of("inverse", "det", "cholesky")
+def square(make: Any) -> Iterator[Sample]:
+    yield (definite(make, 3),), {}
+    yield (definite(make, 2, 2),), {}
+
+
+def definite(make: Any, *shape: int) -> Any:
+    """Symmetric matrices with eigenvalues above 1."""
+    x = make.unit(*shape, shape[-1])
+    return TABLE["matmul"](x, x.transpose(-2, -1)) + TABLE["full"](
+        shape=(), value=1, dtype=x.dtype, device=x.device
+    ) * TABLE["cast"](TABLE["eq"](*_grid(x)), dtype=x.dtype)
+
+
+def _grid(x: Any) -> tuple[Any, Any]:
+    n = TABLE["iota"](size=x.shape[-1], device=x.device)
+    return n.unsqueeze(1), n
+
+
+@errors_of("inverse")
+def not_invertible(make: Any) -> Iterator[Sample]:
+    yield (make(2, 2) * 0,), {}
