@@ -9,20 +9,20 @@ Read next: ``attention_forward.cuh``, ``attention_backward.cuh``, ``tinytorch.op
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from codegen_cupy.helpers import needed
-from codegen_cupy.host import Launch, View
+from codegen_cupy.host import Call, Launch, View
 from codegen_cupy.kernel_text import Source
 from codegen_cupy.spell import memory_type
 from tinytorch.dtypes import DType, bfloat16, bool_, float16, float32, float64
 
-#: What a block may use of shared memory (compute capability 8.0 and 9.0 allow 163 and 227 KiB).
-SHARED_LIMIT = {8: 163 << 10, 9: 227 << 10}
+#: What a block may use of shared memory on compute capability 9.0 (8.0 allows 163 KiB).
+SHARED_LIMIT = 227 << 10
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Problem:
     scale: float
     dropout: float
     shift: int
+    aligned: bool = True  # do all arrays begin at multiples of 16 bytes?
 
     @property
     def sizes(self) -> tuple[int, int, int, int, int, int, int]:
@@ -61,7 +62,7 @@ class Problem:
         """Can the tensor cores do it?  Rows must be contiguous and in steps of 16 bytes."""
         *_, d, e = self.sizes
         big = [v for n, v in self.views.items() if n in ("q", "k", "v", "g", "out", "dq", "dk", "dv")]
-        fits = all(v.stride[3] == 1 and not any(x % 8 for x in (*v.stride[:3], v.offset)) for v in big)
+        fits = self.aligned and all(v.stride[3] == 1 and not any(x % 8 for x in (*v.stride[:3], v.offset)) for v in big)
         return self.dtype in (float16, bfloat16) and d == e and d % 8 == 0 and d <= 256 and fits and self.scale > 0
 
 
@@ -90,7 +91,7 @@ def keys_tiles(d: int) -> list[Tiles]:
         ]  # fmt: skip
     if d <= 128:
         return [Tiles(8, 1, 32, 2, 1), Tiles(4, 1, 32, 2, 1), Tiles(4, 1, 64, 2, 1)]
-    return [Tiles(4, 1, 16, 2, 1), Tiles(4, 1, 32, 1, 1)]
+    return [Tiles(4, 1, 16, 2, 1), Tiles(8, 1, 16, 2, 1)]
 
 
 def queries_tiles(d: int) -> list[Tiles]:
@@ -120,6 +121,7 @@ def _constants(p: Problem, name: str) -> list[str]:
     *_, d, e = p.sizes
     elem = memory_type(p.dtype)
     mask = elem if p.mask_dtype is None else memory_type(p.mask_dtype)
+    number, suffix = ("double", "") if p.dtype is float64 else ("float", "f")
     kind = 0 if p.mask_dtype is None else 1 if p.mask_dtype is bool_ else 2
     return [
         f"#define KERNEL {name}",
@@ -127,7 +129,7 @@ def _constants(p: Problem, name: str) -> list[str]:
         f"using mask_elem = {mask};",
         f"constexpr int D = {d}, DV = {e}, MASK = {kind};",
         f"constexpr bool CAUSAL = {_flag(p.causal)}, DROPOUT = {_flag(p.dropout > 0)};",
-        f"constexpr float SCALE = {p.scale!r}f, DROP = {float(p.dropout)!r}f;",
+        f"constexpr {number} SCALE = {p.scale!r}{suffix}, DROP = {float(p.dropout)!r}{suffix};",
     ]
 
 
@@ -243,6 +245,52 @@ def _backward_arguments(p: Problem, *outs: str) -> Arguments:
     return a
 
 
+# --- every type and layout --------------------------------------------------------------------------------------------
+PLAIN_WARPS, PLAIN_ROWS = 8, 32
+
+
+def plain_forward(p: Problem) -> list[Launch]:
+    b, h, _, t, _, _, _ = p.sizes
+    return [_plain(p, 0, "attention_plain", ("q", "k", "v"), ("out",), (b * h, -(-t // PLAIN_ROWS)))]
+
+
+def plain_backward(p: Problem) -> list[Launch]:
+    b, h, hk, t, s, _, _ = p.sizes
+    inputs = ("g", "q", "k", "v")
+    return [
+        _plain(p, 1, "attention_plain_keys", inputs, ("dk", "dv"), (b * hk, -(-s // PLAIN_ROWS))),
+        _plain(p, 2, "attention_plain_queries", inputs, ("dq",), (b * h, -(-t // PLAIN_ROWS))),
+    ]
+
+
+def _plain(
+    p: Problem, part: int, name: str, inputs: Sequence[str], outs: Sequence[str], grid: tuple[int, int]
+) -> Launch:
+    a = Arguments(p)
+    a.pointers(*inputs, *(("delta", "lse") if part else ()), "mask", "state", *outs, *(() if part else ("lse",)))
+    a.sizes()
+    for n in (*inputs, "mask"):
+        a.place(n, 4)
+    a.place("state", 0)
+    for n in ("delta", "lse") if part else ():
+        a.place(n, 0)
+    for n in outs:
+        a.place(n, 4)
+    if not part:
+        a.place("lse", 0)
+    wide = "double" if p.dtype is float64 else "float"
+    narrow = {float16: "to_f16", bfloat16: "to_bf16"}.get(p.dtype, f"({wide})")
+    constants = [*_constants(p, name), f"#define PART {part}", f"#define TO_ELEM(x) {narrow}(x)", f"using sum_elem = {wide};"]
+    source = _finish(name, constants, ("attention_plain.cuh",), None, plain_shared(p, part), a.both)
+    return _launch(source, a, grid)
+
+
+def plain_shared(p: Problem, part: int) -> int:
+    *_, d, e = p.sizes
+    numbers = PLAIN_ROWS * (d + (e if part else 0)) + 32 * (d + 1) + 32 * (e + 1)
+    return numbers * (8 if p.dtype is float64 else 4)
+
+
 def own_rows(tiles: Tiles) -> int:
     return 16 * tiles.m * tiles.warps
 
@@ -262,3 +310,47 @@ def keys_shared(d: int, tiles: Tiles) -> int:
 
 def queries_shared(d: int, tiles: Tiles) -> int:
     return (2 * own_rows(tiles) + 2 * tiles.stages * tiles.other) * pitch(d) * 2
+
+
+# --- calls in a plan --------------------------------------------------------------------------------------------------
+def forward_call(call: Call, types: Mapping[str, DType], aligned: bool) -> list[Launch]:
+    views = _named(call, ("q", "k", "v", "mask", "state"), ("out", "lse"))
+    return _launches(forward, plain_shared, call, views, types, aligned)
+
+
+def backward_call(call: Call, types: Mapping[str, DType], aligned: bool) -> list[Launch]:
+    views = _named(call, ("g", "q", "k", "v", "delta", "lse", "mask", "state"), ("dq", "dk", "dv"))
+    return _launches(backward, plain_shared, call, views, types, aligned)
+
+
+def _named(call: Call, args: Sequence[str], outs: Sequence[str]) -> dict[str, View]:
+    pairs = [*zip(args, call.args, strict=True), *zip(outs, call.outs, strict=True)]
+    return {name: v for name, v in pairs if isinstance(v, View)}
+
+
+def _launches(
+    make: Callable[[Problem], list[Launch]], shared: Callable[[Problem, int], int], call: Call,
+    views: Mapping[str, View], types: Mapping[str, DType], aligned: bool,
+) -> list[Launch]:  # fmt: skip
+    """No launch where the arrays are empty, or too wide for shared memory."""
+    mask = views.get("mask")
+    p = Problem(
+        types[views["q"].buffer], views, None if mask is None else types[mask.buffer], call.params["causal"],
+        float(call.params["scale"]), float(call.params["dropout"]), int(call.params["shift"]), aligned,
+    )  # fmt: skip
+    rows = [views[n] for n in ("lse", "delta") if n in views]
+    if 0 in p.sizes or not all(_contiguous(v) for v in rows):
+        return []
+    return make(p) if p.halves or shared(p, 1) <= SHARED_LIMIT else []
+
+
+def _contiguous(v: View) -> bool:
+    step = 1
+    for n, s in zip(reversed(v.shape), reversed(v.stride), strict=True):
+        if n != 1 and s != step:
+            return False
+        step *= n
+    return True
+
+
+EXTERN_KERNELS = {"attention": forward_call, "attention_backward": backward_call}

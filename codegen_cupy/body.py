@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from codegen_cupy import index
 from codegen_cupy import nest as nests
 from codegen_cupy.combines import Accumulator
-from codegen_cupy.nest import Axis, Nest, divides, rest_along, used
+from codegen_cupy.nest import Axis, Flat, Nest, divides, rest_along, used
 from codegen_cupy.schedule import Schedule
 from codegen_cupy.spell import cast, from_memory, literal, memory_type, register_type, spell, to_memory
 from compiler.loop.ir import (
@@ -228,7 +228,8 @@ class Emitter:
         if s.message not in self.messages:
             self.messages.append(s.message)
         cond = self.text[s.cond]
-        self.line(f"if (!{cond}) fail_check(failed, {self.messages.index(s.message) + 1});")
+        value = self.text[s.value] if s.value else "0"
+        self.line(f"if (!{cond}) fail_check(failed, {self.messages.index(s.message) + 1}, {value});")
         self.checked.append(cond)
 
     # --- accumulators ---
@@ -260,6 +261,11 @@ class Emitter:
         return out
 
     def serial(self, loop: Loop) -> None:
+        if isinstance(loop, Flat):
+            first, *rest = loop.parts
+            inner = Flat(loop.axis, 0, loop.kind, loop.body, tuple(rest)) if rest else None
+            self.serial(Loop(first.name, first.extent, loop.kind, (inner,) if inner else loop.body))
+            return
         axis = safe(loop.axis)
         with self.block(f"for ({self.int_type} {axis} = 0; {axis} < {self.index(loop.extent)}; ++{axis})"):
             self.text[loop.axis] = axis
@@ -288,11 +294,12 @@ class Kept:
     """Rows held in registers: ``names`` maps (buffer, index from the loop's start) to an array with a slot per round."""
 
     names: dict[tuple[str, str], str]
+    axes: tuple[Axis, ...] = ()  # of the loop being written
     loaded: set[tuple[str, str]] = field(default_factory=set)
 
     @staticmethod
-    def key(s: Load, axis: str) -> tuple[str, str]:
-        return s.buffer, str(lift(s.index).subs({Symbol(axis): Symbol("_here")}))
+    def key(s: Load, axes: tuple[Axis, ...]) -> tuple[str, str]:
+        return s.buffer, str(lift(s.index).subs({a.symbol: Symbol(f"_here{n}") for n, a in enumerate(axes)}))
 
 
 @dataclass
@@ -437,11 +444,11 @@ class Section:
 
     # --- rows in registers ---
     def _slot(self, s: Load) -> str | None:
-        return self.kept.names.get(Kept.key(s, self.axis.name)) if self.kept and not s.mask else None
+        return self.kept.names.get(Kept.key(s, self.kept.axes)) if self.kept and not s.mask else None
 
     def _load_kept(self, s: Load) -> None:
         assert self.kept is not None
-        key = Kept.key(s, self.axis.name)
+        key = Kept.key(s, self.kept.axes)
         if key in self.kept.loaded:
             return
         self.kept.loaded.add(key)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from codegen_cupy.body import Emitter, safe
 from codegen_cupy.combines import Accumulator
 from codegen_cupy.kernel_text import Scratch, Source, finish
-from codegen_cupy.nest import Nest, defined, used, vectorizable, walk
+from codegen_cupy.nest import Flat, Nest, defined, used, vectorizable, walk
 from codegen_cupy.pointwise import unflatten
 from codegen_cupy.rows import accumulator_bytes
 from codegen_cupy.schedule import WARP, Schedule
@@ -106,6 +106,8 @@ class ColumnKernel:
             f"for ({e.int_type} {axis} = {first}; {axis} < {e.index(self.loop.extent)}; {axis} += {s.team * s.split})"
         ):
             e.text[self.loop.axis] = axis
+            if isinstance(self.loop, Flat):
+                unflatten(e, self.loop.parts, axis)
             self._columns(self.loop.body)
 
     def _join(self) -> None:

@@ -134,8 +134,10 @@ __device__ __forceinline__ unsigned philox(long long seed, long long counter, lo
 }
 
 //: fail_check
-// The first failing check of a launch leaves its number; the host turns it into an IndexError.
-__device__ __forceinline__ void fail_check(int* failed, int number) { atomicCAS(failed, 0, number); }
+// The first failing check of a launch leaves its number and the index it saw; the host makes an IndexError of them.
+__device__ __forceinline__ void fail_check(long long* failed, int number, long long value) {
+    if (atomicCAS((unsigned long long*)failed, 0ull, (unsigned long long)number) == 0) failed[1] = value;
+}
 
 //: Sum Product Greatest Least All Any Parity
 template <class T> constexpr bool is_whole = (T)0.5 == (T)0 || (T)0.5 == (T)1 && (T)2 == (T)1;  // integers and bool

@@ -6,7 +6,7 @@ Read next: ``program`` (which recipe for which call), ``launch``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +75,11 @@ class Release:
 Step = Memory | Launch | Call | Release
 
 
+#: Rows that have kernels here: from a call, the type of each buffer, and whether inputs are 16-byte aligned, to launches
+#: (none: the row's own kernel after all).
+EXTERN_KERNELS: dict[str, Callable[[Call, Mapping[str, DType], bool], list[Launch]]] = {}
+
+
 @dataclass(frozen=True)
 class Recipe:
     """Everything a call does, in order.  ``outputs`` may hold plain numbers (a size that the program returns)."""
@@ -92,6 +97,7 @@ def prepare(plan: Plan, sizes: Mapping[str, int], *, aligned: bool, strict: bool
     """Fill in the numbers of a plan."""
     home = _homes(plan)
     made: dict[tuple[int, bool], Launches] = {}
+    types = {b.name: b.dtype for b in (*plan.inputs, *(s.buffer for s in plan.steps if isinstance(s, Alloc)))}
     steps: list[Step] = []
     for step in plan.steps:
         if isinstance(step, Alloc):
@@ -101,7 +107,9 @@ def prepare(plan: Plan, sizes: Mapping[str, int], *, aligned: bool, strict: bool
         elif isinstance(step, Extern):
             args = tuple(_view(a, sizes) if isinstance(a, ArrayView) else _number(a, sizes) for a in step.args)
             outs = tuple(_view(o, sizes) for o in step.outs)
-            steps.append(Call(step.fn, args, outs, {k: _number(v, sizes) for k, v in step.params.items()}))
+            call = Call(step.fn, args, outs, {k: _number(v, sizes) for k, v in step.params.items()})
+            own = EXTERN_KERNELS.get(step.fn)
+            steps += (own and own(call, types, aligned)) or [call]
         else:
             assert isinstance(step, Run)
             restrict = len({home[a] for a in step.args}) == len(step.args)

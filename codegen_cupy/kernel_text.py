@@ -57,7 +57,7 @@ def finish(
     params += [f"{e.int_type} {safe(s)}" for s in sizes]
     params += [f"{s.ctype}* {s.name}" for s in scratch]
     if e.messages:
-        params.append("int* failed")
+        params.append("long long* failed")
     threads = block[0] * block[1]
     head = f'extern "C" __global__ void __launch_bounds__({threads}) {name}('
     signature = head + ", ".join(params) + ") {"

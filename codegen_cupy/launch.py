@@ -66,7 +66,7 @@ class Writer:
             add("    machine.watch(inputs)")
         for number, s in enumerate(launches):
             if s.source.messages:
-                self.names[f"failed{number}"] = self.machine.word()
+                self.names[f"failed{number}"] = self.machine.words()
                 self.names[f"messages{number}"] = s.source.messages
                 add(f"    if failed{number}[0][0]: raise_failed(failed{number}[0], messages{number})")
         if total:
@@ -223,6 +223,6 @@ def _name(buffer: str) -> str:
 
 def _raise_failed(failed: Any, messages: Sequence[str], *, earlier: bool = True) -> None:
     """A check failed.  A GPU runs behind the host, so there the next call is the first chance to say so."""
-    number, failed[0] = failed[0], 0
+    (number, value), failed[:] = failed[:], (0, 0)
     when = " (in an earlier call: CUDA kernels run asynchronously)" if earlier else ""
-    raise IndexError(f"{messages[number - 1]}{when}")
+    raise IndexError(messages[number - 1].replace("{}", str(value)) + when)

@@ -42,8 +42,8 @@ class Machine(Protocol):
     def ndarray(self, shape: Any, dtype: Any, memory: Any, strides: Any) -> Any: ...
     def launch(self, kernel: int, *grid_block_shared_stream_params: int) -> None: ...
     def stream(self) -> int: ...
-    def word(self) -> tuple[Any, int]:
-        """A host word that kernels can write: (ctypes array of one, its address on the device)."""
+    def words(self) -> tuple[Any, int]:
+        """Two host words that kernels can write, zero: (ctypes array, its address on the device)."""
         ...
 
     def look(self, array: Any, v: View) -> Any: ...
@@ -81,12 +81,12 @@ class CudaMachine:
                 self.driver.funcSetAttribute(self._loaded[s.text, fmad].ptr, MAX_DYNAMIC_SHARED, s.shared)
         return [self._loaded[s.text, fmad] for s in sources]
 
-    def word(self) -> tuple[Any, int]:
+    def words(self) -> tuple[Any, int]:
         memory = self.xp.cuda.alloc_pinned_memory(64)
-        word = (ctypes.c_int32 * 1).from_address(memory.ptr)
-        word[0] = 0
-        word._keeps_alive = memory  # type: ignore[attr-defined]
-        return word, memory.ptr
+        words = (ctypes.c_int64 * 2).from_address(memory.ptr)
+        words[:] = (0, 0)
+        words._keeps_alive = memory  # type: ignore[attr-defined]
+        return words, memory.ptr
 
     def look(self, array: Any, v: View) -> Any:
         item = array.dtype.itemsize
@@ -170,12 +170,12 @@ class EmulatedMachine:
     def stream(self) -> int:
         return 0
 
-    def word(self) -> tuple[Any, int]:
-        block = np.zeros(1, np.int32)
+    def words(self) -> tuple[Any, int]:
+        block = np.zeros(2, np.int64)
         self._blocks[block.ctypes.data] = block
-        word = (ctypes.c_int32 * 1).from_address(block.ctypes.data)
-        word._keeps_alive = block  # type: ignore[attr-defined]
-        return word, block.ctypes.data
+        words = (ctypes.c_int64 * 2).from_address(block.ctypes.data)
+        words._keeps_alive = block  # type: ignore[attr-defined]
+        return words, block.ctypes.data
 
     def look(self, array: Any, v: View) -> Any:
         return look(array, v)

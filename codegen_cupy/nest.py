@@ -30,6 +30,23 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Flat(Loop):
+    """Two or more loops directly inside each other, run as one over ``axis``; ``parts`` are the loops' own axes,
+    outermost first, found again by division where no index walks them as one."""
+
+    parts: tuple[Axis, ...] = ()
+
+
+def fast_axis(loop: Loop) -> Axis:
+    """The axis of a loop along which its iterations are neighbours."""
+    return loop.parts[-1] if isinstance(loop, Flat) else Axis(loop.axis, loop.extent)
+
+
+def loop_axes(loop: Loop) -> tuple[Axis, ...]:
+    return loop.parts if isinstance(loop, Flat) else (Axis(loop.axis, loop.extent),)
+
+
+@dataclass(frozen=True)
 class Nest:
     """``body`` done once at every point of ``axes`` (outermost first), in any order or side by side."""
 
@@ -134,9 +151,15 @@ def _merge_inner(stmt: Stmt) -> Stmt:
     if len(loop.body) == 1:
         inner = loop.body[0]
         if isinstance(inner, Loop) and inner.kind == loop.kind:
-            joined = _joined(inner.body, Axis(loop.axis, loop.extent), Axis(inner.axis, inner.extent))
+            joined = None
+            if not isinstance(inner, Flat):
+                joined = _joined(inner.body, Axis(loop.axis, loop.extent), Axis(inner.axis, inner.extent))
+            extent = as_int(lift(loop.extent) * inner.extent)
             if joined is not None:
-                return Loop(inner.axis, as_int(lift(loop.extent) * inner.extent), loop.kind, joined)
+                return Loop(inner.axis, extent, loop.kind, joined)
+            if loop.kind != "scan" and not any(isinstance(s, Loop) for s in inner.body):
+                parts = (*loop_axes(loop), *loop_axes(inner))
+                return Flat(f"{loop.axis}_{fast_axis(inner).name}", extent, loop.kind, inner.body, parts)
     return loop
 
 
@@ -199,7 +222,7 @@ def used(s: Stmt) -> Iterator[str]:
     elif isinstance(s, Update):
         found += s.values
     elif isinstance(s, Check):
-        found.append(s.cond)
+        found += [s.cond, s.value]
     elif isinstance(s, Loop):
         found += _symbols(s.extent)
     return (v for v in found if isinstance(v, str))
@@ -268,7 +291,8 @@ def ranges_of(axes: Iterator[Axis] | tuple[Axis, ...], sizes: Mapping[str, int])
 
 
 def all_axes(nest: Nest) -> tuple[Axis, ...]:
-    return (*nest.axes, *(Axis(s.axis, s.extent) for s in walk(nest.body) if isinstance(s, Loop)))
+    loops = [s for s in walk(nest.body) if isinstance(s, Loop)]
+    return (*nest.axes, *(Axis(s.axis, s.extent) for s in loops), *(a for s in loops for a in loop_axes(s)))
 
 
 def needs_64_bits(kernel: Kernel, nest: Nest, sizes: Mapping[str, int]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from codegen_cupy.nest import Axis, Nest, simplified, used, value_at, walk
+from codegen_cupy.nest import Axis, Nest, defined, loop_axes, simplified, used, value_at, walk
 from compiler.loop.ir import Buffer, Check, Index, Init, Int, Kernel, Let, Load, Loop, Stmt, Store, Update
 from compiler.sym.expr import as_int, lift
 from tinytorch.dtypes import DType, int64
@@ -53,6 +53,51 @@ def split(kernel: Kernel, nest: Nest, sizes: Mapping[str, int]) -> Phases:
     buffers = tuple(carried.values())
     grown = replace(kernel, params=(*kernel.params, *buffers), writes=kernel.writes | {b.name for b in buffers})
     return Phases(grown, tuple(_opened(x) for x in out), buffers)
+
+
+def row_sums(kernel: Kernel, nest: Nest, sizes: Mapping[str, int]) -> Phases:
+    """A reduction over rows that each reduce themselves (the mean of row losses): the rows' values first, side by side
+    and kept in memory, then the reduction over them."""
+    outer = [s for s in nest.body if isinstance(s, Loop) and s.kind == "reduce" and any(isinstance(x, Loop) for x in s.body)]
+    if len(outer) != 1 or value_at(nest.points, sizes) >= FEW:
+        return Phases(kernel, (nest,))
+    loop = outer[0]
+    own = {n for s in loop.body if isinstance(s, Init) for n in s.names}
+    updates = [s for s in loop.body if isinstance(s, Update) and s.names[0] not in own]
+    inside = {n for s in walk(loop.body) if isinstance(s, Update) and s not in updates for n in s.names}
+    before = nest.body[: nest.body.index(loop)]
+    pure = tuple(s for s in before if not isinstance(s, (Init, Store)))
+    started = {n for s in nest.body if isinstance(s, Init) for n in s.names}
+    if not updates or inside & started or any(isinstance(s, Loop) for s in pure):
+        return Phases(kernel, (nest,))
+    axes = (*nest.axes, Axis(loop.axis, loop.extent))
+    rows = Nest(axes, (*pure, *(s for s in loop.body if s not in updates)))
+    types = _types(rows.body)
+    carried: list[Buffer] = []
+    loads: list[Stmt] = []
+    stores: list[Stmt] = []
+    for name in dict.fromkeys(v for u in updates for v in u.values if isinstance(v, str) and v in types):
+        carried.append(_buffer(kernel, rows, name, types[name]))
+        stores.append(Store(carried[-1].name, _row(rows), name))
+        loads.append(Load(name, carried[-1].name, _row(rows), types[name]))
+    second = replace(loop, body=(*loads, *updates))
+    body = tuple(second if s is loop else s for s in nest.body)
+    grown = replace(kernel, params=(*kernel.params, *carried), writes=kernel.writes | {b.name for b in carried})
+    return Phases(grown, (simplified(replace(rows, body=(*rows.body, *stores))), Nest(nest.axes, body)), tuple(carried))
+
+
+def gathered_columns(nest: Nest) -> Nest:
+    """A pointwise nest that also sums over its outer axes (a bias gradient beside what it is the sum of): rows, so that
+    the sums wait in registers instead of one atomic update per element."""
+    sums = [s for s in nest.body if isinstance(s, Store) and s.mode == "add"]
+    if len(nest.axes) < 2 or not sums or any(isinstance(s, Loop) for s in nest.body):
+        return nest
+    *outer, last = nest.axes
+    moving = {a.name for a in outer} | set(defined(nest.body))
+    apart = all(not {x.name for x in lift(s.index).free_symbols} & moving and last.symbol in lift(s.index).free_symbols for s in sums)
+    if not apart:
+        return nest
+    return Nest(tuple(outer), (Loop(last.name, last.extent, "map", nest.body),))
 
 
 def _flat(loop: Loop) -> bool:
@@ -119,5 +164,5 @@ def _opened(nest: Nest) -> Nest:
     *before, last = nest.body
     pure = all(isinstance(s, (Let, Load, Index, Check)) for s in before)
     if isinstance(last, Loop) and last.kind == "map" and pure:
-        return simplified(Nest((*nest.axes, Axis(last.axis, last.extent)), (*before, *last.body)))
+        return simplified(Nest((*nest.axes, *loop_axes(last)), (*before, *last.body)))
     return nest

@@ -10,13 +10,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from codegen_cupy import launch
-from codegen_cupy.host import Recipe, prepare
+from codegen_cupy import attention, launch
+from codegen_cupy.host import EXTERN_KERNELS, Recipe, prepare
 from codegen_cupy.machine import machine
 from compiler.loop.ir import Plan
 from tinytorch.device import emulated as emulating
 
 ALIGNMENT = 16
+EXTERN_KERNELS.update(attention.EXTERN_KERNELS)
 
 
 class Program:

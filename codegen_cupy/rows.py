@@ -13,7 +13,7 @@ from __future__ import annotations
 from codegen_cupy.body import Emitter, Kept, atomic, safe
 from codegen_cupy.combines import Accumulator
 from codegen_cupy.kernel_text import Scratch, Source, finish
-from codegen_cupy.nest import Axis, Nest, divides, rest_along, vectorizable, walk
+from codegen_cupy.nest import Flat, Nest, divides, fast_axis, loop_axes, rest_along, vectorizable, walk
 from codegen_cupy.pointwise import unflatten
 from codegen_cupy.schedule import WARP, Schedule, inner_loops
 from codegen_cupy.spell import memory_type, register_type
@@ -162,10 +162,12 @@ class RowKernel:
         """The body of a spread loop, for this lane's element or vector."""
         e = self.e
         e.text[loop.axis] = axis
+        if isinstance(loop, Flat):
+            unflatten(e, loop.parts, axis)
         body = loop.body
         if vectorizable(body):
-            kept = self.kept if self.schedule.chunks else None
-            e.neighbours(body, Axis(loop.axis, loop.extent), self.schedule.vector, kept)
+            self.kept.axes = loop_axes(loop)
+            e.neighbours(body, fast_axis(loop), self.schedule.vector, self.kept if self.schedule.chunks else None)
         else:
             for s in body:
                 e.statement(s)
@@ -181,7 +183,7 @@ class RowKernel:
         seen: dict[tuple[str, str], int] = {}
         first: dict[tuple[str, str], Load] = {}
         for loop in inner_loops(self.nest):
-            for key, load in {Kept.key(x, loop.axis): x for x in loop.body if isinstance(x, Load)}.items():
+            for key, load in {Kept.key(x, loop_axes(loop)): x for x in loop.body if isinstance(x, Load)}.items():
                 if self._can_keep(load, loop, written):
                     seen[key] = seen.get(key, 0) + 1
                     first.setdefault(key, load)
@@ -199,12 +201,12 @@ class RowKernel:
         symbols = {x.name for x in lift(load.index).free_symbols}
         if symbols & self.e.dtype.keys():
             return False
-        return coefficient(load.index, Symbol(loop.axis)) == 1 and (
+        return coefficient(load.index, fast_axis(loop).symbol) == 1 and (
             self.schedule.vector == 1 or self._aligned(load, loop)
         )
 
     def _aligned(self, load: Load, loop: Loop) -> bool:
-        found = rest_along(load.index, Symbol(loop.axis))
+        found = rest_along(load.index, fast_axis(loop).symbol)
         return found is not None and divides(self.schedule.vector, found[1], dict(self.schedule.facts))
 
     # --- joining accumulators over the team ---
@@ -296,7 +298,7 @@ class RowKernel:
             return
         points = {a.symbol for a in self.nest.axes}
         for loop in inner_loops(self.nest):
-            if not vectorizable(loop.body):
+            if not vectorizable(loop.body) or isinstance(loop, Flat):
                 continue
             for x in loop.body:
                 if isinstance(x, Store) and x.mode == "add" and x.mask is None:

@@ -13,6 +13,7 @@ from codegen_cupy.nest import (
     Nest,
     accesses,
     divides,
+    fast_axis,
     rest_along,
     value_at,
     vectorizable,
@@ -134,7 +135,7 @@ def walks_columns(kernel: Kernel, nest: Nest) -> bool:
         for s in accesses(loop.body):
             if _steps_by_one(s, nest.axes[-1].name):
                 along_points += items[s.buffer]
-            if _steps_by_one(s, loop.axis):
+            if _steps_by_one(s, fast_axis(loop).name):
                 along_loops += items[s.buffer]
     return along_points > along_loops
 
@@ -152,8 +153,8 @@ def splittable(nest: Nest) -> bool:
 def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int, points: int) -> Schedule:
     facts = dict(at.facts)
     loops = inner_loops(nest)
-    vector = max(widest_vector(kernel, Nest((), loop.body), loop.axis, facts) for loop in loops) if at.aligned else 1
-    while vector > 1 and not (all(divides(vector, loop.extent, facts) for loop in loops) and length >= 8 * vector):
+    vector = max(widest_vector(kernel, Nest((), loop.body), fast_axis(loop).name, facts) for loop in loops) if at.aligned else 1
+    while vector > 1 and not (all(divides(vector, fast_axis(loop).extent, facts) for loop in loops) and length >= 8 * vector):
         vector //= 2
     flat = all(not isinstance(s, Loop) for loop in loops for s in loop.body)
     per_thread = vector * max(1, 16 // vector)
@@ -164,14 +165,15 @@ def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int,
     static = all(isinstance(loop.extent, int) for loop in loops)
     same = len({str(loop.extent) for loop in loops}) == 1
     rounds = -(-length // (team * vector))
-    keep = flat and static and same and _rereads(nest) and rounds <= max(8, 32 // vector)
+    sums = any(isinstance(s, Store) and s.mode == "add" for s in walk(nest.body))
+    keep = flat and static and same and (sums or _rereads(nest)) and rounds <= max(8, 32 // vector)
     split = 1
     if splittable(nest) and points * team < MULTIPROCESSORS * 1024 and length > 16384:
         team = 512
         split = max(1, min(-(-2 * MULTIPROCESSORS * 1024 // (team * points)), length // (team * vector * 2)))
         keep = keep and split == 1
     threads = team if team > WARP else 128
-    gathers = keep and any(isinstance(s, Store) and s.mode == "add" for s in walk(nest.body))
+    gathers = keep and sums
     return replace(
         base, kind="row", vector=vector, team=team, threads=threads, chunks=rounds if keep else 0, split=split,
         blocks=MULTIPROCESSORS * max(1, 1024 // threads) if gathers else 0,
@@ -185,8 +187,8 @@ def _scan(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int
         return base
     facts = dict(at.facts)
     loops = inner_loops(nest)
-    vector = max(widest_vector(kernel, Nest((), loop.body), loop.axis, facts) for loop in loops) if at.aligned else 1
-    while vector > 1 and not (all(divides(vector, loop.extent, facts) for loop in loops) and length >= 32 * vector):
+    vector = max(widest_vector(kernel, Nest((), loop.body), fast_axis(loop).name, facts) for loop in loops) if at.aligned else 1
+    while vector > 1 and not (all(divides(vector, fast_axis(loop).extent, facts) for loop in loops) and length >= 32 * vector):
         vector //= 2
     team = WARP
     while team < 512 and team * vector * 2 <= length:

@@ -7,7 +7,7 @@ Read next: ``schedule``, then the writers ``pointwise``, ``tiles``, ``rows``, ``
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from codegen_cupy import columns, phases, pointwise, rows, scans, tiles
@@ -53,6 +53,19 @@ class Launches:
     carried: tuple[Buffer, ...] = ()
 
 
+def _phases(
+    kernel: Kernel, nest: Nest, sizes: Mapping[str, int]
+) -> Iterator[tuple[Kernel, Nest, tuple[Buffer, ...]]]:
+    """The nests a nest is run as, each with its kernel and the buffers first seen with it."""
+    first = phases.row_sums(kernel, phases.gathered_columns(nest), sizes)
+    new: tuple[Buffer, ...] = first.carried
+    for inner in first.nests:
+        second = phases.split(first.kernel, inner, sizes)
+        for x in second.nests:
+            yield second.kernel, x, (*new, *second.carried)
+            new, second = (), replace(second, carried=())
+
+
 def sources(
     kernel: Kernel, sizes: Mapping[str, int], *, aligned: bool = True, restrict: bool = True, strict: bool = False,
     pick: Callable[[Kernel, Nest, Situation], Schedule] | None = None,
@@ -62,9 +75,9 @@ def sources(
     carried: list[Buffer] = []
     for nest in nests.nests(kernel):
         if nests.value_at(nest.points, sizes) > 0:
-            split = phases.split(kernel, nest, sizes)
-            parts += [(split.kernel, x) for x in split.nests]
-            carried += split.carried
+            for k, x, buffers in _phases(kernel, nest, sizes):
+                parts.append((k, x))
+                carried += buffers
     base = re.sub(r"\W", "_", kernel.name)
     out = []
     for n, (k, nest) in enumerate(parts):

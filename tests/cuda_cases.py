@@ -177,7 +177,7 @@ def embedding(count: int, vocabulary: int, n: int, dtype: DType = float32) -> Ke
         y = k.param("y", dtype, (count, n), (n, 1))
         for i in k.map(count):
             row = k.load(ids, i)
-            k.check(k.bit_and(k.ge(row, 0), k.lt(row, vocabulary)), "index out of range in embedding")
+            k.check(k.bit_and(k.ge(row, 0), k.lt(row, vocabulary)), "index {} is out of range in embedding", row)
             for j in k.map(n):
                 k.store(y, i * n + j, k.load(table, row * n + j))
 
@@ -250,6 +250,63 @@ def row_values(rows: int, n: int) -> Kernel:
             k.store(last, i, k.add(top, shift))
 
     return kernel(row_values)
+
+
+def batch_statistics(n: int, channels: int, area: int) -> Kernel:
+    """Mean and variance over the first and the last dimension: two loops that no index walks as one."""
+
+    def batch_statistics(k: KernelRecorder) -> None:
+        x = k.param("x", float32, (n, channels, area), (channels * area, area, 1))
+        mean_out = k.param("mean", float32, (channels,), (1,))
+        var_out = k.param("var", float32, (channels,), (1,))
+        y = k.param("y", float32, (n, channels, area), (channels * area, area, 1))
+        for c in k.map(channels):
+            mean, m2, count = k.init("welford", float32, float32, float32)
+            for i in k.reduce(n):
+                for j in k.reduce(area):
+                    k.update("welford", (mean, m2, count), k.load(x, i * channels * area + c * area + j))
+            var = k.div(m2, count)
+            k.store(mean_out, c, mean)
+            k.store(var_out, c, var)
+            for i in k.map(n):
+                for j in k.map(area):
+                    at = i * channels * area + c * area + j
+                    k.store(y, at, k.mul(k.sub(k.load(x, at), mean), k.rsqrt(k.add(var, 1e-5))))
+
+    return kernel(batch_statistics)
+
+
+def mean_of_row_losses(rows: int, n: int) -> Kernel:
+    def mean_of_row_losses(k: KernelRecorder) -> None:
+        x = k.param("x", float32, (rows, n), (n, 1))
+        ids = k.param("ids", int64, (rows,), (1,))
+        loss = k.param("loss", float32, (), ())
+        total = k.init("add", float32)
+        for i in k.reduce(rows):
+            m, s = k.init("softmax", float32, float32)
+            for j in k.reduce(n):
+                k.update("softmax", (m, s), k.load(x, i * n + j))
+            target = k.load(ids, i)
+            k.check(k.bit_and(k.ge(target, 0), k.lt(target, n)), "target {} is out of bounds", target)
+            k.update("add", total, k.sub(k.add(m, k.log(s)), k.load(x, i * n + target)))
+        k.store(loss, 0, k.div(total, float(rows)))
+
+    return kernel(mean_of_row_losses)
+
+
+def bias_gradient(rows: int, n: int) -> Kernel:
+    def bias_gradient(k: KernelRecorder) -> None:
+        g = k.param("g", float32, (rows, n), (n, 1))
+        x = k.param("x", float32, (rows, n), (n, 1))
+        dx = k.param("dx", float32, (rows, n), (n, 1))
+        db = k.param("db", float32, (n,), (1,))
+        for i in k.map(rows):
+            for j in k.map(n):
+                d = k.mul(k.load(g, i * n + j), k.tanh(k.load(x, i * n + j)))
+                k.store(dx, i * n + j, d)
+                k.store(db, j, d, mode="add")
+
+    return kernel(bias_gradient)
 
 
 def cumsum(rows: int, n: int, dtype: DType = float32) -> Kernel:
@@ -364,6 +421,12 @@ CASES: dict[str, Callable[[], Kernel]] = {
     "dropout_odd": lambda: dropout(1001),
     "normalised": lambda: normalised(50_000),
     "row_values": lambda: row_values(3, 20_000),
+    "batch_statistics": lambda: batch_statistics(5, 8, 12),
+    "batch_statistics_odd": lambda: batch_statistics(3, 7, 5),
+    "batch_statistics_large": lambda: batch_statistics(9, 3, 4096),
+    "mean_of_row_losses": lambda: mean_of_row_losses(13, 100),
+    "bias_gradient": lambda: bias_gradient(300, 64),
+    "bias_gradient_odd": lambda: bias_gradient(11, 33),
     "cumsum": lambda: cumsum(5, 100),
     "cumsum_int": lambda: cumsum(2, 33, int64),
     "cumsum_half": lambda: cumsum(3, 512, float16),

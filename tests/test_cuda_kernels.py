@@ -49,7 +49,7 @@ def emulate_kernel(k: Kernel, arrays: list[np.ndarray], *, check: bool = False, 
     memory |= {b.name: np.full(b.shape, 77, b.dtype.np) for b in launches.carried}
     for source in launches.sources:
         scratch = [np.full(int(s.items) * s.itemsize, 0 if s.zeroed else 0xA5, np.uint8) for s in source.scratch]
-        failed = [np.zeros(1, np.int32)] if source.messages else []
+        failed = [np.zeros(2, np.int64)] if source.messages else []
         grid = (min(int(source.work), source.max_blocks), source.split)
         machine = emulate.compile_kernel(source.text, source.name, check=check)
         machine(grid, source.block, [*(memory[b] for b in source.buffers), *scratch, *failed], backwards=backwards)
