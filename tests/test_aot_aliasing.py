@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compiler.aot.autograd import aot_autograd
+from compiler.backends import loops
+from compiler.config import config
 from compiler.errors import InvalidGradError
 from compiler.ir.verify import verify
 from tinytorch import engine, ops, tape
@@ -30,6 +32,7 @@ def checked(gm: Any, examples: Any) -> Any:
 
 
 backend = aot_autograd(checked)
+interpreted_loops = loops.through_loops(lambda module: loops._interpret, config)
 
 
 def tensor(array: Any, requires_grad: bool = False) -> Tensor:
@@ -178,10 +181,11 @@ def observe(program: Program, leaves: list[Tensor], inputs: list[Tensor], result
     return seen
 
 
-def attempt(program: Program, compiled: bool) -> Any:
+def attempt(program: Program, through: Any = None) -> Any:
     leaves, inputs = make_inputs(program)
     try:
-        fn = backend(lambda *xs: run(program, list(xs)), inputs) if compiled else (lambda *xs: run(program, list(xs)))
+        fn = lambda *xs: run(program, list(xs))  # noqa: E731
+        fn = fn if through is None else through(fn, inputs)
         results = list(fn(*inputs))
     except InvalidGradError:
         return "refused"
@@ -193,15 +197,25 @@ def attempt(program: Program, compiled: bool) -> Any:
         return "backward: " + str(e)[:40]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-@given(PROGRAMS)
-def test_random_programs_alias_and_mutate_as_eager(program: Program) -> None:
-    want = attempt(program, compiled=False)
-    got = attempt(program, compiled=True)
+def check(program: Program, through: Any) -> None:
+    want, got = attempt(program), attempt(program, through)
     if got == "refused":
         assert any(step.kind == "detach" for step in program.steps)
         return
     assert got == want
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(PROGRAMS)
+def test_random_programs_alias_and_mutate_as_eager(program: Program) -> None:
+    check(program, backend)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(PROGRAMS)
+def test_so_do_their_loops(program: Program) -> None:
+    """Through lowering and memory planning, which may write results over dying inputs."""
+    check(program, interpreted_loops)
 
 
 # --- known cases ------------------------------------------------------------------------------------------------------

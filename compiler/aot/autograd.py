@@ -252,7 +252,7 @@ def _by_requires(module: GraphModule, fw: Compiler, bw: Compiler, partition: Par
 
 
 def _cotangent(g: Tensor | None, joint: Joint, j: int) -> Tensor:
-    like = joint.module.graph.output_node.args[0][joint.tangents[j]].meta["val"]
+    like = joint.tangent_values()[j]
     if g is None:
         return Tensor._wrap(runtime.fresh_cotangent(None, like), like.device)
     return g

@@ -67,6 +67,10 @@ class Joint:
     def training(self) -> bool:
         return bool(self.tangents)
 
+    def tangent_values(self) -> list[Tensor]:
+        """What the graph takes the cotangents to be: shapes, types, strides."""
+        return [p.meta["val"] for p in self.module.graph.placeholders if p.name.startswith("tangents_")]
+
 
 def trace_joint(
     fn: Callable[..., Any],

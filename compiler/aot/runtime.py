@@ -243,9 +243,9 @@ def _backward_of(c: Compiled) -> Callable[..., Any]:
     where = [(order[g], joint.depends.get(g, frozenset())) for _, g in wanted]
     handed_on = {order[g]: _tangent_number(outputs[g]) for _, g in wanted if outputs[g].name.startswith("tangents_")}
     devices = {order[g]: outputs[g].meta["val"].device for _, g in wanted}
-    likes = [outputs[k].meta["val"] for k in joint.tangents]
+    likes = joint.tangent_values()
     run, double, error = c.backward, c.double, joint.error
-    tangents = range(len(likes))
+    tangents = range(len(joint.tangents))
 
     def backward(saved: list[Any], primals: tuple[Tensor, ...], states: tuple[Any, ...]) -> Any:
         def whole(cotangents: list[Any], create_graph: bool) -> list[Any]:
