@@ -12,7 +12,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
+
+from codegen_numba.intrinsics import Word
 
 I64, I32 = ir.IntType(64), ir.IntType(32)
 BYTES = ir.IntType(8).as_pointer()
@@ -21,27 +22,17 @@ POINTER = types.CPointer(types.int64)
 NAMES: dict[str, Any] = {}
 
 
-def word(name: str, arity: int, result: types.Type, body: Callable[..., ir.Value]) -> None:
-    """``name`` of ``arity`` operands, written by ``body(builder, *values)``."""
+def word(name: str, result: types.Type, body: Callable[..., ir.Value]) -> None:
+    """``name`` of operands (pointers to int64, or int64), written by ``body(builder, *values)``."""
 
     def typed(*args: types.Type) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
-            out = body(builder, *values)
-            return context.get_dummy_value() if result == types.void else out
+        return result(*(POINTER if isinstance(a, types.CPointer) else types.int64 for a in args))
 
-        wanted = [POINTER if isinstance(a, types.CPointer) else types.int64 for a in args]
-        return result(*wanted), codegen
+    def write(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+        out = body(builder, *values)
+        return context.get_dummy_value() if result == types.void else out
 
-    shape = {
-        0: lambda typingctx: typed(),
-        1: lambda typingctx, a: typed(a),
-        2: lambda typingctx, a, b: typed(a, b),
-        3: lambda typingctx, a, b, c: typed(a, b, c),
-        4: lambda typingctx, a, b, c, d: typed(a, b, c, d),
-        5: lambda typingctx, a, b, c, d, e: typed(a, b, c, d, e),
-    }[arity]
-    shape.__name__ = shape.__qualname__ = name
-    NAMES[name] = intrinsic(shape)
+    NAMES[name] = Word(name, typed, write)
 
 
 def _swap(b: ir.IRBuilder, p: ir.Value, at: ir.Value, old: ir.Value, new: ir.Value) -> ir.Value:
@@ -69,16 +60,16 @@ def _call(b: ir.IRBuilder, entry: ir.Value, *values: ir.Value) -> ir.Value:
     return b.call(b.inttoptr(entry, ENTRY.as_pointer()), values)
 
 
-word("atomic_load", 2, types.int64, lambda b, p, at: b.load_atomic(b.gep(p, [at]), "seq_cst", 8))
-word("atomic_store", 3, types.void, lambda b, p, at, v: b.store_atomic(v, b.gep(p, [at]), "seq_cst", 8))
-word("atomic_add", 3, types.int64, lambda b, p, at, v: b.atomic_rmw("add", b.gep(p, [at]), v, "seq_cst"))
-word("compare_and_swap", 4, types.boolean, _swap)
-word("as_pointer", 1, POINTER, lambda b, v: b.inttoptr(v, I64.as_pointer()))
-word("as_integer", 1, types.int64, lambda b, p: b.ptrtoint(p, I64))
-word("call", 5, types.void, _call)
-word("pause", 0, types.void, _pause)
-word("yield_thread", 0, types.void, lambda b: _library("sched_yield")(b, None))
-word("mutex_lock", 2, types.void, _library("pthread_mutex_lock"))
-word("mutex_unlock", 2, types.void, _library("pthread_mutex_unlock"))
-word("cond_wait", 3, types.void, _library("pthread_cond_wait"))
-word("cond_broadcast", 2, types.void, _library("pthread_cond_broadcast"))
+word("atomic_load", types.int64, lambda b, p, at: b.load_atomic(b.gep(p, [at]), "seq_cst", 8))
+word("atomic_store", types.void, lambda b, p, at, v: b.store_atomic(v, b.gep(p, [at]), "seq_cst", 8))
+word("atomic_add", types.int64, lambda b, p, at, v: b.atomic_rmw("add", b.gep(p, [at]), v, "seq_cst"))
+word("compare_and_swap", types.boolean, _swap)
+word("as_pointer", POINTER, lambda b, v: b.inttoptr(v, I64.as_pointer()))
+word("as_integer", types.int64, lambda b, p: b.ptrtoint(p, I64))
+word("call", types.void, _call)
+word("pause", types.void, _pause)
+word("yield_thread", types.void, lambda b: _library("sched_yield")(b, None))
+word("mutex_lock", types.void, _library("pthread_mutex_lock"))
+word("mutex_unlock", types.void, _library("pthread_mutex_unlock"))
+word("cond_wait", types.void, _library("pthread_cond_wait"))
+word("cond_broadcast", types.void, _library("pthread_cond_broadcast"))

@@ -145,7 +145,7 @@ class Emitter:
         stmts = memo.remember(stmts, self.kernel.writes)
         for s in analysis.walk(stmts):
             if isinstance(s, Keep):
-                self.out(f"{self.name(s.row)} = scratch_{spell.register_type(s.dtype)}({s.length})")
+                self.out(f"{self.name(s.row)} = scratch_{_kept_as(s.dtype)}({s.length})")
         self.body(stmts)
 
     def body(self, stmts: Iterable[Stmt]) -> None:
@@ -170,10 +170,12 @@ class Emitter:
                 case Loop():
                     self.loop(s)
                 case Keep():
-                    self.out(f"{self.name(s.row)}[{self.name(s.axis)}] = {self.name(s.name)}")
+                    value = f"to_uint8({self.name(s.name)})" if s.dtype is bool_ else self.name(s.name)
+                    self.out(f"{self.name(s.row)}[{self.name(s.axis)}] = {value}")
                 case Recall():
                     self.dtypes[s.name] = s.dtype
-                    self.out(f"{self.name(s.name)} = {self.name(s.row)}[{self.name(s.axis)}]")
+                    place = f"{self.name(s.row)}[{self.name(s.axis)}]"
+                    self.out(f"{self.name(s.name)} = {place}{' != 0' if s.dtype is bool_ else ''}")
 
     def let(self, s: Let) -> None:
         self.dtypes[s.name] = s.dtype
@@ -426,6 +428,11 @@ class Emitter:
             with self.out.block("for part in range(parts):"):
                 self.out(f"v = {spell.spell(MODES[p.mode], ['v', mine], p.dtype, p.dtype, False)}")
             self.out(f"{place} = {spell.to_memory('v', b.dtype)}")
+
+
+def _kept_as(dtype: DType) -> str:
+    """A value keeps its register type in a scratch row; bools become bytes."""
+    return "uint8" if dtype is bool_ else spell.register_type(dtype)
 
 
 #: The vocabulary name of each combining store.

@@ -1,29 +1,37 @@
-"""The words of kernel source that plain Numba lacks: each name a Numba intrinsic that writes its LLVM itself.
+"""The words of kernel source that plain Numba lacks, each with the LLVM it stands for.
 
 Stage: codegen_numba.  In: Numba's typing of a call.  Out: instructions at the place of the call, of the type of the
-first operand.  ``NAMES`` is what kernel source may use.  Read next: ``spell`` (who uses them), ``compile``.
+first operand unless said otherwise.  ``NAMES`` is what kernel source may use.  Read next: ``spell`` (who uses them),
+``numba_front`` (who tells Numba of them).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from dataclasses import dataclass
+from math import inf, nan
 from typing import Any
 
 from llvmlite import ir
 from llvmlite.ir.instructions import FastMathFlags
 from numba.core import types
-from numba.extending import intrinsic
 
 from codegen_numba import math, transpose, trig
-from codegen_numba.llvm import F32, F64, Format, Machine, V
+from codegen_numba.llvm import F32, F64, Machine, V
 
 NAMES: dict[str, Any] = {}
 Body = Callable[..., V]
 
 
-def _machine(builder: ir.IRBuilder, t: types.Type) -> Machine:
-    return Machine(builder, F32 if t == types.float32 else F64)
+@dataclass(frozen=True, eq=False)
+class Word:
+    """``typed(*argument types)`` gives a Numba signature; ``write(context, builder, signature, values)`` the value.
+    ``literal`` asks for the arguments' values where they are constants."""
+
+    name: str
+    typed: Callable[..., Any]
+    write: Callable[..., ir.Value]
+    literal: bool = False
 
 
 def word(name: str, arity: int, body: Body, result: Callable[..., types.Type] | types.Type | None = None) -> None:
@@ -31,33 +39,21 @@ def word(name: str, arity: int, body: Body, result: Callable[..., types.Type] | 
     or ``result``."""
 
     def typed(*args: types.Type) -> Any:
-        args = tuple(types.unliteral(a) for a in args)
+        if len(args) != arity:
+            return None
         out = result if isinstance(result, types.Type) else args[0] if result is None else result(*args)
+        return out(*args)
 
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
-            m = _machine(builder, signature.args[0])
-            m.types = signature.args  # type: ignore[attr-defined]
-            return body(m, *(V(m, v) for v in values)).v
+    def write(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+        m = Machine(builder, F32 if signature.args[0] == types.float32 else F64)
+        m.types = signature.args
+        return body(m, *(V(m, v) for v in values)).v
 
-        return out(*args), codegen
-
-    def one(typingctx, a):  # type: ignore[no-untyped-def]
-        return typed(a)
-
-    def two(typingctx, a, b):  # type: ignore[no-untyped-def]
-        return typed(a, b)
-
-    def three(typingctx, a, b, c):  # type: ignore[no-untyped-def]
-        return typed(a, b, c)
-
-    impl = {1: one, 2: two, 3: three}[arity]
-    impl.__name__ = impl.__qualname__ = name
-    NAMES[name] = intrinsic(impl)
+    NAMES[name] = Word(name, typed, write)
 
 
 def _signed(m: Machine) -> bool:
-    t = m.types[0]  # type: ignore[attr-defined]
-    return bool(getattr(t, "signed", False))
+    return bool(getattr(m.types[0], "signed", False))
 
 
 # --- elementary functions --------------------------------------------------------------------------------------------
@@ -334,58 +330,53 @@ word("philox", 3, _philox, types.uint32)
 
 # --- memory ----------------------------------------------------------------------------------------------------------
 def _scratch(name: str, t: types.Type) -> None:
-    def impl(typingctx, n):  # type: ignore[no-untyped-def]
-        if not isinstance(n, types.IntegerLiteral):
-            return None
-        count = n.literal_value
+    """``scratch_float32(n)``: room for ``n`` elements that lasts as long as the function runs."""
 
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
-            element = context.get_value_type(t)
-            with builder.goto_entry_block():
-                block = builder.alloca(element, size=count)
-                block.align = 64
-            return block
+    def typed(n: types.Type) -> Any:
+        return types.CPointer(t)(n) if isinstance(n, types.IntegerLiteral) else None
 
-        return types.CPointer(t)(n), codegen
+    def write(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+        with builder.goto_entry_block():
+            block = builder.alloca(context.get_value_type(t), size=signature.args[0].literal_value)
+            block.align = 64
+        return block
 
-    impl.__name__ = impl.__qualname__ = name
-    NAMES[name] = intrinsic(prefer_literal=True)(impl)
+    NAMES[name] = Word(name, typed, write, literal=True)
 
 
-def _turn(typingctx, source, at, stride, tile, width, rows, cols):  # type: ignore[no-untyped-def]
-    """``turn_in(source, at, stride, tile, width, rows, cols)``: see ``transpose``; ``at`` is where the tile begins."""
-    words = (source, types.int64, types.int64, tile, types.int64, types.int64, types.int64)
-    return types.void(*words), _turn_in
+def _pointers(*places: int) -> Callable[..., Any]:
+    """Arguments at these places are pointers, the rest int64; no result."""
+
+    def typed(*args: types.Type) -> Any:
+        return types.void(*(a if n in places else types.int64 for n, a in enumerate(args)))
+
+    return typed
 
 
 def _turn_in(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+    """``turn_in(source, at, stride, tile, width, rows, cols)``: see ``transpose``; ``at`` is where the tile begins."""
     source, at, stride, tile, width, rows, cols = values
-    return _call_turn(context, builder, builder.gep(source, [at]), stride, tile, width, rows, cols)
-
-
-def _turn_back(typingctx, tile, width, target, at, stride, rows, cols):  # type: ignore[no-untyped-def]
-    """``turn_out(tile, width, target, at, stride, rows, cols)``: the other way."""
-    words = (tile, types.int64, target, types.int64, types.int64, types.int64, types.int64)
-    return types.void(*words), _turn_out
+    return _turn(context, builder, builder.gep(source, [at]), stride, tile, width, rows, cols)
 
 
 def _turn_out(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+    """``turn_out(tile, width, target, at, stride, rows, cols)``: the other way."""
     tile, width, target, at, stride, rows, cols = values
-    return _call_turn(context, builder, tile, width, builder.gep(target, [at]), stride, rows, cols)
+    return _turn(context, builder, tile, width, builder.gep(target, [at]), stride, rows, cols)
 
 
-def _call_turn(context: Any, builder: ir.IRBuilder, source: ir.Value, a: Any, target: ir.Value, b: Any, rows: Any, cols: Any) -> Any:
+def _turn(context: Any, builder: ir.IRBuilder, source: ir.Value, a: Any, target: ir.Value, *rest: Any) -> ir.Value:
     bits = context.get_abi_sizeof(source.type.pointee) * 8
     pointer = ir.IntType(bits).as_pointer()
     fn = transpose.turn(builder.module, bits)
-    builder.call(fn, [builder.bitcast(source, pointer), a, builder.bitcast(target, pointer), b, rows, cols])
+    builder.call(fn, [builder.bitcast(source, pointer), a, builder.bitcast(target, pointer), *rest])
     return context.get_dummy_value()
 
 
-NAMES["turn_in"], NAMES["turn_out"] = intrinsic(_turn), intrinsic(_turn_back)
+NAMES["turn_in"] = Word("turn_in", _pointers(0, 3), _turn_in)
+NAMES["turn_out"] = Word("turn_out", _pointers(0, 2), _turn_out)
 
 for _name in ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
     _scratch(f"scratch_{_name}", getattr(types, _name))
     NAMES[_name] = getattr(types, _name)
-NAMES["inf"], NAMES["nan"] = inf, float("nan")
-assert isinstance(F32, Format)
+NAMES["inf"], NAMES["nan"] = inf, nan

@@ -159,6 +159,7 @@ class Machine:
 
     def __init__(self, builder: ir.IRBuilder, fmt: Format, lanes: int = 1) -> None:
         self.builder, self.fmt, self.lanes = builder, fmt, lanes
+        self.types: tuple[Any, ...] = ()  # Numba's types of a word's operands, which tell signed from unsigned
 
     def at(self, fmt: Format) -> Machine:
         """The same place, another format."""

@@ -6,14 +6,18 @@ This is the only file that touches Numba's inner parts.  Read next: ``compile``.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
-from numba.core import compiler, typed_passes, types, untyped_passes
+from numba.core import compiler, cpu, typed_passes, types, untyped_passes
 from numba.core.compiler_machinery import LoweringPass, PassManager, register_pass
 from numba.core.funcdesc import PythonFunctionDescriptor
 from numba.core.lowering import Lower
-from numba.core.registry import cpu_target
+from numba.core.typing.context import BaseContext
+from numba.core.typing.templates import AbstractTemplate
+
+from codegen_numba import atomics, intrinsics
 
 
 class _Library:
@@ -75,11 +79,56 @@ class Front(compiler.CompilerBase):
         return [passes]
 
 
+class Typing(BaseContext):
+    """Types calls by Numba's built-in rules alone, and each call of a function on the same types once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Any, Any] = {}
+        super().__init__()
+
+    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
+        if kws:
+            return super().resolve_function_type(func, args, kws)
+        key = (func, tuple(args))
+        found = self._seen.get(key)
+        if found is None:
+            found = self._seen[key] = super().resolve_function_type(func, args, kws)
+        return found
+
+
+class Target(cpu.CPUContext):
+    """Lowers numbers, pointers, ranges: no arrays, no reference counts, no runtime."""
+
+    def load_additional_registries(self) -> None:
+        from numba.cpython import builtins, numbers, rangeobj  # noqa: F401
+
+
+@cache
+def contexts() -> tuple[Typing, Target]:
+    typing = Typing()
+    target = Target(typing)
+    typing.refresh()
+    target.refresh()
+    for word in {**intrinsics.NAMES, **atomics.NAMES}.values():
+        if isinstance(word, intrinsics.Word):
+            teach(typing, target, word)
+    return typing, target
+
+
+def teach(typing: Typing, target: Target, word: intrinsics.Word) -> None:
+    """Make a word known: a template that types its calls, and what to write for one."""
+
+    def generic(self: Any, args: Any, kws: Any) -> Any:
+        return None if kws else word.typed(*args)
+
+    members = {"key": word, "generic": generic, "prefer_literal": word.literal}
+    typing.insert_global(word, types.Function(type(f"Template_{word.name}", (AbstractTemplate,), members)))
+    target.insert_func_defn([(word.write, word, (types.VarArg(types.Any),))])
+
+
 def lower(function: Any, arguments: tuple[Any, ...], alias: bool) -> tuple[ir.Module, ir.Function]:
     """``function`` on ``arguments`` (Numba types; pointers do not overlap unless ``alias``) as LLVM IR."""
-    typing, target = cpu_target.typing_context, cpu_target.target_context
-    target.refresh()
-    typing.refresh()
+    typing, target = contexts()
     flags = compiler.Flags()
     flags.no_compile = True
     flags.nrt = False
