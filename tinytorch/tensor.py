@@ -7,7 +7,7 @@ Read next: ``tape``, ``methods``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tinytorch import dtypes, engine, tape
 from tinytorch.device import Device
@@ -29,26 +29,6 @@ class Size(tuple):  # type: ignore[type-arg]
     """``torch.Size``: a tuple of ints that prints its name and counts elements."""
 
     __slots__ = ()
-
-    def is_contiguous(self, memory_format: Any = None) -> bool:
-        """Whether rows lie one after another in memory."""
-        shape, strides = self._data.shape, self._data.strides
-        step: Any = self._data.dtype.itemsize
-        for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-            if not (type(size) is int and size == 1):
-                if type(size) is int and size == 0:
-                    return True
-                if stride != step:
-                    return any(type(s) is int and s == 0 for s in shape)
-                step = step * size
-        return True
-
-    def storage_offset(self) -> Any:
-        """Elements before the first one, in the memory that the base owns."""
-        base = self._base
-        if base is None or not hasattr(base._data, "ctypes"):
-            return 0
-        return (self._data.ctypes.data - base._data.ctypes.data) // self._data.itemsize
 
     def numel(self) -> Any:
         n: Any = 1
@@ -90,6 +70,18 @@ class Tensor:
     _retains_grad: bool = False
     _inference: bool = False
     name: str | None = None
+
+    if TYPE_CHECKING:  # what ``methods`` attaches
+
+        def __getattr__(self, name: str) -> Any: ...
+
+        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = __matmul__ = cast(Any, None)
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = cast(Any, None)
+        __iadd__ = __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = cast(Any, None)
+        __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __rmatmul__ = cast(Any, None)
+        __iand__ = __ior__ = __ixor__ = __lt__ = __le__ = __gt__ = __ge__ = cast(Any, None)
+        __neg__ = __pos__ = __abs__ = __invert__ = __getitem__ = __setitem__ = __len__ = __iter__ = cast(Any, None)
+        __bool__ = __int__ = __float__ = __index__ = __contains__ = cast(Any, None)
 
     @staticmethod
     def _wrap(data: Any, device: Device) -> Tensor:
@@ -231,6 +223,8 @@ class Tensor:
         return self if node is None else (node, number)
 
     def _set_history(self, node: Any, number: int) -> None:
+        if self._retains_grad and self._node is not None:
+            self._node.watch(self._number).keep_for(None)
         self._node, self._number, self._requires_grad = node, number, True
         if self._base is not None:
             self._view_version = self._version
