@@ -19,7 +19,7 @@ from codegen_cupy.helpers import needed
 from codegen_cupy.host import Call, Launch, View
 from codegen_cupy.kernel_text import Source
 from codegen_cupy.spell import memory_type
-from tinytorch.dtypes import DType, bfloat16, bool_, float16, float32, float64
+from tinytorch.dtypes import DType, bfloat16, bool_, float16, float64
 
 #: What a block may use of shared memory on compute capability 9.0 (8.0 allows 163 KiB).
 SHARED_LIMIT = 227 << 10

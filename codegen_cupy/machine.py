@@ -19,7 +19,6 @@ from codegen_cupy import emulate, machine_code
 from codegen_cupy.host import View
 from codegen_cupy.kernel_text import Source
 
-
 #: Bytes of shared memory a launch may ask for without more ado, and the driver's name for asking for more.
 DEFAULT_SHARED, MAX_DYNAMIC_SHARED = 48 << 10, 8
 

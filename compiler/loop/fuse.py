@@ -247,7 +247,7 @@ class Fuser:
         """Reduced loops outside of kept ones need a combining store."""
         if not outer_reduction(nest):
             return True
-        return self.buffers[nest.writes[0].buffer].device == "cpu" and combinable(nest)
+        return combinable(nest)
 
     def worthwhile(self, a: Group, b: Group, joint: Group, links: Sequence[Any]) -> bool:
         rows = 1
