@@ -164,7 +164,8 @@ def _attach_operators() -> None:
         "__repr__": printing.tensor_text,
         "__format__": _format,
         "__deepcopy__": _deepcopy,
-        "__reduce_ex__": _no_pickle,
+        "__reduce_ex__": _pickle,
+        "__getattr__": _missing,
     }
     for name, member in members.items():
         setattr(Tensor, name, member)
@@ -209,7 +210,16 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     return new
 
 
-def _no_pickle(self: Tensor, protocol: int) -> Any:
+def _missing(self: Tensor, name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+    raise AttributeError(
+        f"'{type(self).__name__}' object has no attribute '{name}': it is outside the supported subset of PyTorch "
+        "(docs/api_subset.md lists what is there)"
+    )
+
+
+def _pickle(self: Tensor, protocol: int) -> Any:
     if not self.is_leaf:
         raise RuntimeError("cannot pickle a tensor with a history: detach() it first")
     data = typing.host_array(self, "pickle")

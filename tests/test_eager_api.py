@@ -1,0 +1,198 @@
+"""What users meet at the edges of the API: imports, missing names, trees, testing, printing, defaults."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+from collections import OrderedDict, namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinytorch as torch
+from tinytorch import pytree
+
+
+def test_import_loads_nothing_heavy() -> None:
+    """What costs tens of milliseconds is imported when first used."""
+    code = "import sys, numpy; before = set(sys.modules); import tinytorch; print(*sorted(set(sys.modules) - before))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = {"numba", "llvmlite", "cupy", "ml_dtypes", "safetensors", "bytecode", "compiler", "networkx", "matplotlib", "sympy", "torch"}
+    assert not heavy & {name.partition(".")[0] for name in out}
+
+
+@pytest.mark.parametrize("name", ["fft", "sparse_coo_tensor", "jit", "lu_solve"])
+def test_missing_names_say_what_is_missing(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"{name}.*outside the supported subset"):
+        getattr(torch, name)
+
+
+def test_missing_methods_say_so_too() -> None:
+    with pytest.raises(AttributeError, match="qr.*outside the supported subset"):
+        torch.ones(2).qr  # noqa: B018
+
+
+def test_default_dtype() -> None:
+    try:
+        torch.set_default_dtype(torch.float64)
+        assert torch.tensor(1.5).dtype is torch.float64 and torch.rand(2).dtype is torch.float64
+        assert (torch.ones(2, dtype=torch.int64) / 2).dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with pytest.raises(TypeError):
+        torch.set_default_dtype(torch.int64)
+
+
+def test_numpy_meets_tensors() -> None:
+    x = torch.arange(3.0)
+    n = np.array([1.0, 2.0, 3.0], np.float32)
+    assert isinstance(x + n, torch.Tensor) and (x + n).tolist() == [1, 3, 5]
+    assert isinstance(n * x, torch.Tensor) and (n * x).tolist() == [0, 2, 6]
+    assert (x * np.float32(2)).dtype is torch.float32 and (np.float64(2) * x).tolist() == [0, 2, 4]
+    assert np.asarray(x).tolist() == [0, 1, 2] and np.sum(x.numpy()) == 3
+    assert x[np.int64(1)].item() == 1 and x[np.array([0, 2])].tolist() == [0, 2]
+    with pytest.raises(TypeError):
+        torch.from_numpy(np.array(["a"]))
+    with pytest.raises(ValueError, match="negative"):
+        torch.from_numpy(n[::-1])
+    with pytest.raises(RuntimeError, match="detach"):
+        x.requires_grad_().numpy()
+
+
+def test_tensors_are_keys_and_truths() -> None:
+    x = torch.ones(2)
+    assert {x: 1}[x] == 1 and x in [x]
+    assert (x == None) is False  # noqa: E711
+    with pytest.raises(RuntimeError, match="ambiguous"):
+        bool(x)
+    assert torch.tensor([True]) and not torch.tensor(0.0)
+    assert [1, 2, 3][torch.tensor(2)] == 3
+    assert list(range(5))[torch.tensor(1) : torch.tensor(3)] == [1, 2]
+
+
+def test_copies() -> None:
+    x = torch.ones(2, requires_grad=True)
+    (x * 2).sum().backward()
+    y = copy.deepcopy(x)
+    assert y.requires_grad and torch.equal(y, x) and torch.equal(y.grad, x.grad) and y.grad is not x.grad
+    z = pickle.loads(pickle.dumps(x))
+    assert torch.equal(x, z) and z.requires_grad
+    with pytest.raises(RuntimeError, match="graph leaves"):
+        copy.deepcopy(x * 2)
+
+
+def test_printing_of_large_tensors_is_short() -> None:
+    assert repr(torch.zeros(100, 100)).count("\n") == 6
+    torch.set_printoptions(precision=2)
+    try:
+        assert repr(torch.tensor([1.23456])) == "tensor([1.23])"
+    finally:
+        torch.set_printoptions(precision=4)
+
+
+def test_devices() -> None:
+    assert torch.device("cuda:1").index == 1 and torch.device("cpu") == torch.zeros(1).device
+    assert str(torch.device("cuda", 0)) == "cuda:0" and repr(torch.device("cpu")) == "device(type='cpu')"
+    if not torch.cuda.is_available():
+        with pytest.raises(RuntimeError, match="cuda"):
+            torch.zeros(1, device="cuda")
+        assert torch.accelerator.current_accelerator() is None and torch.cuda.device_count() == 0
+
+
+def test_the_emulated_device() -> None:
+    """``TT_CUDA_EMULATE=1``: a cuda of NumPy arrays, with a cuda's rules."""
+    code = """
+import tinytorch as torch
+x = torch.arange(6., device="cuda").reshape(2, 3)
+assert x.is_cuda and str(x.device) == "cuda:0" and (x + 1).is_cuda and x.cpu().device.type == "cpu"
+assert torch.zeros_like(x).is_cuda and torch.randn(2, device="cuda").is_cuda and x.new_ones(2).is_cuda
+assert (x * torch.tensor(2.0)).is_cuda  # 0-d CPU tensors may join
+try:
+    x + torch.ones(2, 3)
+    raise SystemExit("mixed devices went through")
+except RuntimeError as e:
+    assert "same device" in str(e), e
+try:
+    x.numpy()
+    raise SystemExit("numpy() of a cuda tensor went through")
+except TypeError:
+    pass
+w = torch.ones(3, requires_grad=True)
+(x.cpu() @ w).sum().backward()
+y = w.to("cuda")
+(y * 2).sum().backward()
+assert w.grad.device.type == "cpu" and w.grad.tolist() == [5, 7, 9]
+x[0] = 7
+x[x > 6] = torch.tensor(1.0, device="cuda")
+assert x.tolist() == [[1, 1, 1], [3, 4, 5]] and "device='cuda:0'" in repr(x)
+torch.manual_seed(0); a = torch.rand(4)
+torch.manual_seed(0); assert torch.rand(4, device="cuda").cpu().tolist() == a.tolist()
+"""
+    run = subprocess.run([sys.executable, "-c", code], env={**os.environ, "TT_CUDA_EMULATE": "1"}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+# --- trees ------------------------------------------------------------------------------------------------------------
+Point = namedtuple("Point", "x y")
+
+
+def test_trees() -> None:
+    tree = {"a": [1, (2, Point(3, None))], "b": OrderedDict(c=4)}
+    leaves, spec = pytree.tree_flatten(tree)
+    assert leaves == [1, 2, 3, None, 4] and spec.num_leaves == 5
+    back = pytree.tree_unflatten(leaves, spec)
+    assert back == tree and isinstance(back["a"][1][1], Point) and isinstance(back["b"], OrderedDict)
+    assert pytree.tree_map(lambda x: x and x * 2, tree)["a"][1][1].x == 6
+    assert pytree.tree_map_only(int, str, [1, 2.5]) == ["1", 2.5]
+    with pytest.raises(ValueError, match="holds 5 items"):
+        pytree.tree_unflatten([1], spec)
+    from tinytorch.utils import _pytree
+
+    assert _pytree.tree_flatten is pytree.tree_flatten
+
+
+# --- testing ----------------------------------------------------------------------------------------------------------
+def test_assert_close() -> None:
+    close = torch.testing.assert_close
+    x = torch.tensor([1.0, 2.0, 3.0])
+    close(x, x + 1e-6)
+    close([x, {"a": x}], [x, {"a": x}])
+    close(torch.tensor(float("nan")), torch.tensor(float("nan")), equal_nan=True)
+    wrong: list[Any] = [
+        (x, x + 1e-3, "Mismatched elements: 3 / 3"), (x, x[:2], "shape"), (x, x.double(), "dtype"),
+        (torch.tensor(float("nan")), torch.tensor(float("nan")), "not close"), (x, torch.tensor([1.0, float("inf"), 3.0]), "1 / 3"),
+        ([x], [x, x], "length"), ({"a": x}, {"b": x}, "keys"),
+    ]  # fmt: skip
+    for a, b, text in wrong:
+        with pytest.raises(AssertionError, match=text):
+            close(a, b)
+    close(x, x.double(), check_dtype=False)
+
+
+def test_make_tensor() -> None:
+    make = torch.testing.make_tensor
+    for dtype in (torch.float32, torch.int8, torch.bool, torch.bfloat16):
+        assert make(2, 3, dtype=dtype).dtype is dtype
+    assert not make(3, 4, dtype=torch.float32, noncontiguous=True).is_contiguous()
+    assert make((5,), dtype=torch.float64, low=2, high=3).min().item() >= 2
+
+
+# --- linalg -----------------------------------------------------------------------------------------------------------
+def test_linalg() -> None:
+    a = torch.tensor([[4.0, 1.0], [1.0, 3.0]], dtype=torch.float64)
+    eye = torch.eye(2, dtype=torch.float64)
+    close = torch.testing.assert_close
+    close(a @ torch.inverse(a), eye)
+    close(a @ torch.linalg.solve(a, torch.ones(2, dtype=torch.float64)), torch.ones(2, dtype=torch.float64))
+    lower = torch.linalg.cholesky(a)
+    close(lower @ lower.mT, a)
+    assert abs(torch.linalg.det(a).item() - 11) < 1e-12
+    assert torch.linalg.matrix_norm(a, 1).item() == 5 and torch.linalg.vector_norm(a, 1).item() == 9
+    with pytest.raises(torch.linalg.LinAlgError):
+        torch.inverse(torch.zeros(2, 2))
+    with pytest.raises(RuntimeError, match="square matrices"):
+        torch.inverse(torch.zeros(2, 3))

@@ -1,0 +1,109 @@
+"""Random numbers: the published Philox stream, places in it, and the distributions made of it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import tinytorch as torch
+from tinytorch.ops import special
+
+
+def test_philox_known_answers() -> None:
+    """The test vectors of the Random123 distribution, for Philox 4x32-10."""
+    ones = (1 << 64) - 1
+    for key, low, want in [
+        (0, 0, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ]:
+        words = special.philox_block(np, key, np.array([low], np.uint64))
+        assert tuple(int(w[0]) for w in words) == want
+    assert all(int(w[0]) < 1 << 32 for w in special.philox_block(np, ones, np.array([ones], np.uint64)))
+
+
+def test_the_same_seed_gives_the_same_stream() -> None:
+    torch.manual_seed(7)
+    first = [torch.rand(5), torch.randn(3), torch.randint(0, 9, (4,)), torch.randperm(6)]
+    torch.manual_seed(7)
+    for a, b in zip(first, [torch.rand(5), torch.randn(3), torch.randint(0, 9, (4,)), torch.randperm(6)], strict=True):
+        assert torch.equal(a, b)
+    torch.manual_seed(8)
+    assert not torch.equal(first[0], torch.rand(5))
+
+
+def test_a_draw_moves_the_offset_by_a_quarter() -> None:
+    g = torch.Generator().manual_seed(3)
+    for n, offset in ((1, 1), (4, 2), (5, 4), (0, 4), (128, 36)):
+        torch.rand(n, generator=g)
+        assert g.offset == offset
+
+
+def test_a_long_draw_continues_a_short_one() -> None:
+    """Element i depends on the place in the stream alone."""
+    g = torch.Generator().manual_seed(3)
+    whole = torch.rand(16, generator=g)
+    g.manual_seed(3)
+    parts = [torch.rand(4, generator=g) for _ in range(4)]
+    assert torch.equal(whole, torch.cat(parts))
+
+
+def test_states_can_be_kept() -> None:
+    torch.manual_seed(1)
+    torch.rand(3)
+    state = torch.get_rng_state()
+    a = torch.rand(3)
+    torch.set_rng_state(state)
+    assert torch.equal(a, torch.rand(3))
+    with torch.random.fork_rng():
+        b = torch.rand(2)
+    assert torch.equal(b, torch.rand(2))
+
+
+def test_distributions_have_their_moments() -> None:
+    torch.manual_seed(0)
+    n = 40000
+    u, z = torch.rand(n), torch.randn(n)
+    assert abs(u.mean().item() - 0.5) < 0.01 and 0 <= u.min().item() and u.max().item() < 1
+    assert abs(z.mean().item()) < 0.02 and abs(z.std().item() - 1) < 0.02
+    assert abs((z**4).mean().item() - 3) < 0.2
+    e = torch.empty(n).exponential_(2.0)
+    assert abs(e.mean().item() - 0.5) < 0.01
+    x = torch.empty(n).uniform_(-2, 4)
+    assert abs(x.mean().item() - 1) < 0.05 and x.min().item() >= -2 and x.max().item() < 4
+    b = torch.bernoulli(torch.full((n,), 0.3))
+    assert abs(b.mean().item() - 0.3) < 0.01
+    k = torch.randint(-3, 5, (n,))
+    assert k.min().item() == -3 and k.max().item() == 4 and k.dtype is torch.int64
+    assert abs(torch.normal(5.0, 2.0, (n,)).mean().item() - 5) < 0.05
+
+
+def test_permutations_and_choices() -> None:
+    torch.manual_seed(0)
+    p = torch.randperm(1000)
+    assert torch.equal(p.sort().values, torch.arange(1000)) and not torch.equal(p, torch.arange(1000))
+    weights = torch.tensor([0.0, 1.0, 3.0])
+    counts = torch.bincount(torch.multinomial(weights, 20000, replacement=True), minlength=3)
+    assert counts[0] == 0 and abs(counts[2].item() / 20000 - 0.75) < 0.02
+    for _ in range(20):
+        assert sorted(torch.multinomial(weights, 2).tolist()) == [1, 2]
+    firsts = torch.multinomial(weights.expand(20000, 3), 1).float().mean().item()
+    assert abs(firsts - 1.75) < 0.02
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_types(dtype: torch.dtype) -> None:
+    for t in (torch.rand(9, dtype=dtype), torch.randn(9, dtype=dtype), torch.empty(9, dtype=dtype).normal_()):
+        assert t.dtype is dtype and torch.isfinite(t).all()
+
+
+def test_likeness() -> None:
+    x = torch.zeros(2, 3, dtype=torch.float64)
+    assert torch.rand_like(x).dtype is torch.float64 and torch.randn_like(x).shape == (2, 3)
+    assert torch.rand(2, 3, requires_grad=True).requires_grad
+
+
+def test_random_numbers_are_no_part_of_the_tape() -> None:
+    p = torch.full((3,), 0.5, requires_grad=True)
+    assert not torch.bernoulli(p).requires_grad
+    assert math.isfinite(torch.randn(()).item())
