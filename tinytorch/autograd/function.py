@@ -180,7 +180,7 @@ def _attach(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], needs: S
 
 
 def _run_backward(
-    cls: type[Function], ctx: FunctionCtx, out_metas: Any, metas: Any, cotangents: list[Any], create_graph: bool
+    cls: type[Function], ctx: FunctionCtx, out_metas: Any, metas: Any, cotangents: list[Any], *modes: bool
 ) -> list[Any]:
     """The user's backward, its results checked and fitted to the inputs."""
     if ctx.materialize_grads:
