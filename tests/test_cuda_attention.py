@@ -1,0 +1,154 @@
+"""The attention kernels' text on the emulated machine: equal to the row on NumPy, no races, and it compiles for GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from codegen_cupy import attention, emulate, nvrtc
+from codegen_cupy.attention import Problem, Tiles
+from codegen_cupy.host import Launch, View
+from tinytorch import dtypes
+from tinytorch.ops import flash
+
+pytestmark = pytest.mark.skipif(not emulate.available(), reason="the emulator needs a C++ compiler")
+TYPES = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32, "float64": np.float64}
+TOLERANCE = {"bfloat16": 1.2e-2, "float16": 2e-3, "float32": 5e-6, "float64": 1e-12}
+
+
+def view(name: str, a: np.ndarray) -> View:
+    return View(name, a.shape, tuple(s // a.itemsize for s in a.strides), 0)
+
+
+def run(launches: list[Launch], arrays: dict[str, Any], check: bool) -> None:
+    for launch in launches:
+        kernel = emulate.compile_kernel(launch.source.text, launch.source.name, check=check)
+        args = [arrays[b] for b in launch.buffers] + [np.int64(n) for n in launch.sizes]
+        kernel(launch.grid, launch.source.block, args)
+
+
+class Case:
+    """Random arrays, what the row makes of them on NumPy, and room for what the kernels make."""
+
+    def __init__(self, sizes: Any, kind: str, causal: bool = False, mask: str = "", dropout: float = 0.0) -> None:
+        self.rng = np.random.default_rng(7)
+        b, h, hk, t, s, d, e = sizes
+        self.type = TYPES[kind]
+        wide = np.float64 if kind == "float64" else np.float32
+        sideways = (0, 2, 1, 3)  # queries as a projection leaves them
+        q, g = self.new(b, t, h, d).transpose(sideways), self.new(b, t, h, e).transpose(sideways)
+        k, v = self.new(b, hk, s, d), self.new(b, hk, s, e)
+        m = {"": None, "bool": self.rng.random((1, h, t, s)) > 0.3, "added": self.new(b, 1, 1, s)}[mask]
+        if mask == "bool":
+            m[0, 0, 0] = False  # a row that sees nobody
+        state = np.array([77, 5], np.int64) if dropout else None
+        params = {"causal": causal, "scale": 0.3, "dropout": dropout, "shift": 4}
+        with np.errstate(all="ignore"):
+            out, lse = flash._kernel(np, q, k, v, m, state, **params)
+            delta = (out.astype(wide) * g.astype(wide)).sum(-1)
+            grads = flash._backward_kernel(np, g, q, k, v, delta, lse, m, state, **params)
+        self.inputs = {n: a for n, a in dict(q=q, k=k, v=v, mask=m, state=state).items() if a is not None}
+        self.forward = dict(out=out, lse=lse)
+        self.back_inputs = dict(g=g, delta=delta, lse=lse)
+        self.backward = dict(zip(("dq", "dk", "dv"), grads, strict=True))
+        self.params = (causal, 0.3, dropout, 4)
+
+    def new(self, *shape: int) -> np.ndarray:
+        return self.rng.standard_normal(shape).astype(self.type)
+
+    def problem(self, arrays: dict[str, np.ndarray]) -> Problem:
+        m = arrays.get("mask")
+        views = {n: view(n, a) for n, a in arrays.items()}
+        return Problem(dtypes.from_numpy(np.dtype(self.type)), views, None if m is None else dtypes.from_numpy(m.dtype), *self.params)
+
+    def both(self) -> list[tuple[Problem, dict[str, Any], dict[str, Any]]]:
+        """(problem, its arrays, what must come) forward and backward; results are poisoned first."""
+        out = []
+        for inputs, wants in ((self.inputs, self.forward), (self.inputs | self.back_inputs, self.backward)):
+            made = {n: np.empty_like(w) for n, w in wants.items()}
+            for a in made.values():
+                a[...] = np.nan
+            out.append((self.problem(inputs | made), inputs | made, wants))
+        return out
+
+
+def compare(arrays: dict[str, Any], wants: dict[str, Any], tolerance: float) -> None:
+    for name, want in wants.items():
+        got, want = arrays[name].astype(np.float64), want.astype(np.float64)
+        scale = np.abs(want[np.isfinite(want)]).max()
+        np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * scale, err_msg=name)
+
+
+CASES: list[tuple[Any, str, dict[str, Any], Tiles]] = [
+    ((1, 2, 1, 64, 64, 32, 32), "bfloat16", {}, Tiles(2, 1, 32, 2, 1, True)),
+    ((2, 2, 2, 90, 71, 64, 64), "float16", {"causal": True}, Tiles(2, 1, 32, 2, 1, False)),
+    ((1, 1, 1, 30, 171, 64, 64), "bfloat16", {"causal": True}, Tiles(1, 2, 16, 3, 1, True)),
+    ((1, 2, 2, 50, 71, 40, 40), "float16", {"mask": "bool"}, Tiles(2, 1, 32, 2, 1, True)),
+    ((2, 4, 2, 50, 70, 48, 48), "bfloat16", {"mask": "added", "dropout": 0.3}, Tiles(1, 2, 16, 2, 1, False)),
+    ((1, 2, 1, 33, 47, 96, 96), "float16", {"causal": True, "dropout": 0.2}, Tiles(2, 1, 16, 2, 1, False)),
+    ((1, 2, 1, 50, 71, 19, 19), "float32", {"causal": True}, Tiles()),
+    ((1, 2, 2, 40, 71, 24, 40), "float32", {"mask": "bool", "dropout": 0.3}, Tiles()),
+    ((2, 2, 1, 50, 37, 33, 33), "float64", {"mask": "added"}, Tiles()),
+    ((1, 2, 1, 34, 37, 20, 20), "bfloat16", {"causal": True}, Tiles()),  # rows that are no multiple of 16 bytes
+]
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_kernels_are_the_row(number: int) -> None:
+    sizes, kind, params, tiles = CASES[number]
+    check = number in (0, 1, 4, 6)
+    (forward, arrays, wants), (backward, back_arrays, back_wants) = Case(sizes, kind, **params).both()
+    run(attention.forward(forward, tiles), arrays, check)
+    compare(arrays, wants, TOLERANCE[kind])
+    run(attention.backward(backward, tiles, tiles), back_arrays, check)
+    compare(back_arrays, back_wants, TOLERANCE[kind])
+
+
+@pytest.mark.parametrize("d", [64, 256])
+def test_default_tiles(d: int) -> None:
+    (forward, arrays, wants), (backward, back_arrays, back_wants) = Case((1, 1, 1, 140, 140, d, d), "bfloat16", causal=True).both()
+    run(attention.forward(forward), arrays, False)
+    compare(arrays, wants, 1.2e-2)
+    run(attention.backward(backward), back_arrays, False)
+    compare(back_arrays, back_wants, 1.2e-2)
+
+
+def test_one_text_for_all_lengths() -> None:
+    """Sizes and strides are arguments, so other lengths cost no compilation."""
+    texts = set()
+    for t in (40, 41):
+        (forward, *_), (backward, *_) = Case((1, 2, 1, t, t, 32, 32), "bfloat16", causal=True).both()
+        texts.add("".join(x.source.text for x in [*attention.forward(forward), *attention.backward(backward)]))
+    assert len(texts) == 1
+
+
+def test_a_barrier_left_out_is_caught() -> None:
+    (forward, arrays, _), _ = Case((1, 1, 1, 64, 96, 32, 32), "bfloat16").both()
+    (launch,) = attention.forward(forward, Tiles(2, 1, 32, 2, 1, True))
+    broken = launch.source.text.replace("__syncthreads();", "", 1)
+    assert broken != launch.source.text
+    with pytest.raises(emulate.EmulationError, match="race|before anything is written"):
+        run([replace(launch, source=replace(launch.source, text=broken))], arrays, True)
+
+
+@pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
+@pytest.mark.parametrize(("number", "arch"), [*((n, "sm_90a") for n in range(len(CASES))), (0, "sm_80"), (4, "sm_80"), (6, "sm_80")])
+def test_compiles_for_gpus(number: int, arch: str) -> None:
+    sizes, kind, params, tiles = CASES[number]
+    (forward, *_), (backward, *_) = Case(sizes, kind, **params).both()
+    for launch in [*attention.forward(forward, tiles), *attention.backward(backward, tiles, tiles)]:
+        assert nvrtc.compile_text(launch.source.text, arch)
+
+
+def test_every_proposed_tile_fits() -> None:
+    for d in (64, 128, 256):
+        for propose, shared in (
+            (attention.forward_tiles, attention.forward_shared), (attention.keys_tiles, attention.keys_shared),
+            (attention.queries_tiles, attention.queries_shared),
+        ):  # fmt: skip
+            for tiles in propose(d):
+                assert tiles.stages >= 2 and shared(d, tiles) * tiles.resident <= attention.SHARED_LIMIT
