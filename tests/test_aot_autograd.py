@@ -403,3 +403,31 @@ def test_nodes_know_the_users_line_also_those_of_the_backward() -> None:
     joint = trace_joint(GraphModule({}, graph), [rand(3, requires_grad=True)])
     lines = {n.name: n.stack[-1][1] for n in joint.module.graph.nodes if n.op == "call_function"}
     assert lines == {"sin": 3, "exp": 4, "mul": 4, "cos": 3, "mul_1": 3}
+
+
+# --- donated memory ---------------------------------------------------------------------------------------------------
+def test_saved_memory_is_reused_by_the_backward_unless_it_is_retained() -> None:
+    from compiler.backends import loops
+    from compiler.config import config
+    from compiler.loop.ir import Alloc
+
+    plans: list[Any] = []
+
+    def build(plan: Any, config: Any) -> Any:
+        plans.append(plan)
+        return loops._interpret(plan, config)
+
+    def f(x: Tensor, w: Tensor) -> list[Any]:
+        return [((x @ w).exp() @ w).sin().sum()]
+
+    x, w = rand(4, 4), rand(4, 4, seed=1, requires_grad=True)
+    fn = loops.through_loops(lambda module: build, config)(f, [x, w])
+    (out,) = fn(x, w)
+    inputs = {b.name for b in plans[1].inputs}
+    assert any(isinstance(s, Alloc) and s.reuse in inputs for s in plans[1].steps)
+    out.backward(retain_graph=True)
+    first, w.grad = w.grad, None
+    out.backward()
+    same(w.grad, first)
+    (want,) = torch.autograd.grad(f(x, w)[0], w)
+    same(first, want, 1e-5)

@@ -121,6 +121,7 @@ class _Run:
             self.leaf_grads[id(edge)] = g if have is None else have + g
 
     def loop(self, retain_graph: bool) -> None:
+        self.retain_graph = retain_graph
         while self.heap:
             node = heapq.heappop(self.heap)
             cotangents = self.pending.pop(node)
@@ -166,7 +167,7 @@ class _Run:
             cotangents = list(changed) if changed is not None else cotangents
         mode.running = node
         if node.whole is not None:  # one function for all inputs, whose results fit already: compiled code
-            grads = list(_call(node, lambda g: node.whole(g, self.create_graph), cotangents))
+            grads = list(_call(node, lambda g: node.whole(g, self.create_graph, self.retain_graph), cotangents))
         else:
             grads = self._by_rules(node, node.fns, cotangents[0] if node.outputs == 1 else tuple(cotangents))
         if mode.anomaly and mode.check_nan:

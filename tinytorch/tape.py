@@ -96,7 +96,8 @@ class Node:
         self.hooks: Any = ()
         self.pre_hooks: Any = ()
         self.watched: dict[int, Watch] | None = None  # who wants to see the cotangent of an output
-        self.whole: Callable[[list[Any], bool], Sequence[Any]] | None = None  # (cotangents, create_graph) -> gradients
+        #: (cotangents, create_graph, retain_graph) -> gradients of all inputs at once
+        self.whole: Callable[[list[Any], bool, bool], Sequence[Any]] | None = None
         self.stack: str | None = None
 
     def __lt__(self, other: Node) -> bool:

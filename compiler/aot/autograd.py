@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from compiler.aot.runtime import Compiled, Raw, Saved
 from compiler.errors import InvalidGradError
 from compiler.ir.graph import Graph, Node
 from compiler.ir.module import GraphModule
+from compiler.passes.roots import root
 from compiler.passes.tidy import tidy
 from tinytorch import tape
 from tinytorch.ops.opdef import Op
@@ -69,6 +71,9 @@ def compile_joint(
     with timing.phase("partition"):
         forward, backward, *_ = partition(joint.module, joint.forward_outputs)
     saved, extras = _saved(joint, forward, backward)
+    donated = _donated(joint, forward, saved)
+    names = [p.name for p in backward.graph.placeholders]
+    backward.meta["donated"] = [n for n, given in zip(names, donated, strict=False) if given]
     _drop_repeats(forward, joint.forward_outputs)
     forward.meta["inplace"] = overwritten(joint, saved)
     compiled = Compiled(
@@ -77,6 +82,7 @@ def compile_joint(
         backward=_raw(bw, backward),
         saved=saved,
         extras=extras,
+        donated=donated,
         double=_double(joint, fw, bw, partition),
         hold=hold,
     )
@@ -166,6 +172,21 @@ def _saved(joint: Joint, forward: GraphModule, backward: GraphModule) -> tuple[l
     if len(names) != len(saved):
         raise AssertionError(f"the backward takes {names}, but the forward saves {extras}")
     return saved, len(fresh)
+
+
+def _donated(joint: Joint, forward: GraphModule, saved: Sequence[Saved]) -> list[bool]:
+    """Which saved values nobody but the backward sees: it may put its own results into their memory.
+
+    Values made for the backward alone, in memory of their own: no views of results, of inputs or of each other.
+    """
+    outs = list(forward.graph.output_node.args[0])
+    count = joint.forward_outputs
+    memory = Counter(root(n) for n in dict.fromkeys(n for n in outs if isinstance(n, Node)))
+    extras = list(outs[count:])
+    return [
+        s.kind == "extra" and isinstance(n, Node) and memory[root(n)] == 1 and extras.count(n) == 1
+        for s, n in zip(saved, extras, strict=True)
+    ]
 
 
 def _drop_repeats(forward: GraphModule, count: int) -> None:

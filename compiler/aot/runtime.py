@@ -53,6 +53,7 @@ class Compiled:
     saved: list[Saved] = field(default_factory=list)
     extras: int = 0  # outputs of ``forward`` after the joint's forward outputs
     double: Callable[..., Any] | None = None
+    donated: list[bool] = field(default_factory=list)  # which of ``saved`` the backward may overwrite
     hold: bool = False  # keep all inputs for second derivatives, also those that nobody else keeps
 
 
@@ -246,9 +247,10 @@ def _backward_of(c: Compiled) -> Callable[..., Any]:
     likes = joint.tangent_values()
     run, double, error = c.backward, c.double, joint.error
     tangents = range(len(joint.tangents))
+    donated = [i for i, given in enumerate(c.donated) if given]
 
     def backward(saved: list[Any], primals: tuple[Tensor, ...], states: tuple[Any, ...]) -> Any:
-        def whole(cotangents: list[Any], create_graph: bool) -> list[Any]:
+        def whole(cotangents: list[Any], create_graph: bool, retain_graph: bool) -> list[Any]:
             if error is not None:
                 raise error
             absent = {j for j in tangents if cotangents[j] is None}
@@ -256,7 +258,11 @@ def _backward_of(c: Compiled) -> Callable[..., Any]:
                 assert double is not None
                 return _masked(double(primals, states, cotangents), where, absent)
             assert run is not None
-            given = run(saved + [fresh_cotangent(g, like) for g, like in zip(cotangents, likes, strict=True)])
+            kept = list(saved)
+            if retain_graph:  # a later backward wants them as they are
+                for i in donated:
+                    kept[i] = kept[i].copy()
+            given = run(kept + [fresh_cotangent(g, like) for g, like in zip(cotangents, likes, strict=True)])
             made = {n: Tensor._wrap(given[n], device) for n, device in devices.items()}
             for n, j in handed_on.items():
                 made[n] = cotangents[j] if cotangents[j] is not None else made[n]
