@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,13 @@ from codegen_numba.analysis import known
 from codegen_numba.compile import Source
 from codegen_numba.emit import Argument, Emitter
 from codegen_numba.layout import ERROR, FIRST, LINE, VALUE, WHO, Chunk, Table, text_of
+from codegen_numba.rebase import rebase
 from codegen_numba.schedule import Phase, Tune, phases
 from codegen_numba.spell import literal, memory_type, to_memory
 from compiler import logs
 from compiler.config import Config
 from compiler.loop.ir import Alloc, ArrayView, Buffer, Extern, Int, Kernel, Plan, Run, Scalar
-from compiler.sym.expr import Expr
+from compiler.sym.expr import Expr, Symbol, as_int
 
 Array = npt.NDArray[Any]
 _serial = itertools.count()
@@ -105,7 +106,10 @@ class Builder:
         self.outputs: dict[int, str] = {}  # id of a kept chunk -> its variable
         self.views: list[tuple[ArrayView, str]] = []
         self._name_addresses()
-        self.steps = {n: self._phases(k) for n, k in enumerate(plan.kernels)}
+        self.derived: list[tuple[Any, Any, int]] = []  # words that are others plus a number of bytes
+        rebased = [rebase(k) for k in plan.kernels]
+        self.moves = [moved for _, moved in rebased]
+        self.steps = {n: self._phases(k) for n, (k, _) in enumerate(rebased)}
         self._walk_steps()
         return self._finish()
 
@@ -131,8 +135,10 @@ class Builder:
         self.temporaries = temporaries
         self.arena = layout.place(temporaries)
 
-    def address(self, name: str) -> Any:
-        """The meaning of the word with a buffer's address."""
+    def address(self, name: str, moved: int = 0) -> Any:
+        """The meaning of the word with a buffer's address, or of the place ``moved`` bytes on."""
+        if moved:
+            return self._moved(self.address(name), moved)
         root = self.memory.root(name)
         if isinstance(root, str):
             return ("array", root)
@@ -141,6 +147,15 @@ class Builder:
         if isinstance(root.offset, int):
             return self.table.fix(("arena", root.offset), root.offset)
         return self.table.vary(("arena", root.offset), f"base + {root.offset}")
+
+    def _moved(self, base: Any, by: int) -> Any:
+        if base[0] == "arena" and isinstance(base[1], int):
+            return self.table.fix(("arena", base[1] + by), base[1] + by)
+        meaning = ("moved", base, by)
+        if meaning not in self.table:
+            self.table.fix(meaning, 0)
+            self.derived.append((meaning, base, by))
+        return meaning
 
     # --- kernels ---
     def _phases(self, kernel: Kernel) -> list[Step]:
@@ -160,14 +175,14 @@ class Builder:
     # --- steps ---
     def _walk_steps(self) -> None:
         self.pending = 0  # first record not yet launched
-        self._fetch()
+        self._prepare()
         for step in self.plan.steps:
             match step:
                 case Alloc(buffer, fill, _):
                     if fill is not None:
                         self._fill(buffer, fill)
-                case Run(kernel, args):
-                    self._run(kernel, args)
+                case Run(kernel, args, sizes):
+                    self._run(kernel, args, dict(sizes))
                 case Extern():
                     self._launch()
                     self._extern(step)
@@ -177,11 +192,11 @@ class Builder:
         self.records.append([kernels.address(source), slots, extent, parts, align])
         self.messages.append(tuple(messages))
 
-    def _fetch(self) -> None:
-        """The first record turns objects into the addresses of their data."""
-        if self.objects and runtime.DATA_WORD is not None:
-            start = self.table.fix("objects", None)
-            self._record(FETCH, [start], self.table.number(self.objects), self.table.number(1), 1)
+    def _prepare(self) -> None:
+        """The first record: array objects become addresses, and moved addresses are computed."""
+        objects = self.objects if runtime.DATA_WORD is not None else 0
+        words = [self.table.fix("table", None), self.table.fix("moves", None)]
+        self._record(PREPARE, words, self.table.number(objects), self.table.number(1), 1)
 
     def _fill(self, buffer: Buffer, value: Scalar) -> None:
         source = fill_source(buffer, value)
@@ -189,16 +204,18 @@ class Builder:
         extent = layout.span(buffer)
         self._record(source, [self.address(buffer.name)], self.table.number(extent), self._parts(extent, 1), 64)
 
-    def _run(self, index: int, args: tuple[str, ...]) -> None:
+    def _run(self, index: int, args: tuple[str, ...], sizes: dict[str, int]) -> None:
         kernel = self.plan.kernels[index]
         bound = dict(zip((b.name for b in kernel.params), args, strict=True))
         alias = self._overlaps(kernel, bound)
         parts: Any = None
         for step in self.steps[index]:
-            phase = step.phase
+            phase = step.phase if not sizes else replace(
+                step.phase, extent=fixed(step.phase.extent, sizes), cost=fixed(step.phase.cost, sizes)
+            )  # fmt: skip
             if phase.kind != "join":
                 parts = self._phase_parts(phase)
-            slots = [self._slot(a, bound, phase, parts, index) for a in step.arguments]
+            slots = [self._slot(a, bound, phase, parts, index, sizes) for a in step.arguments]
             source = step.source if not alias else Source(**{**step.source.__dict__, "alias": True})
             own = self.table.number(1) if phase.kind == "join" else parts
             self._record(source, slots, self.table.number(phase.extent), own, phase.align, step.messages)
@@ -216,11 +233,14 @@ class Builder:
         written = [isinstance(self.memory.root(bound[w]), str) for w in kernel.writes]
         return any(written) and sum(isinstance(r, str) for r in roots) > 1
 
-    def _slot(self, a: Argument, bound: dict[str, str], phase: Phase, parts: Any, index: int) -> Any:
+    def _slot(
+        self, a: Argument, bound: dict[str, str], phase: Phase, parts: Any, index: int, sizes: dict[str, int]
+    ) -> Any:
         if a.kind == "buffer":
-            return self.address(bound[a.name])
+            moved = self.moves[index].get(a.name, 0)
+            return self.address(bound[a.name], moved * self.buffers[bound[a.name]].dtype.itemsize)
         if a.kind == "size":
-            return ("number", a.name)
+            return self.table.number(sizes[a.name]) if a.name in sizes else ("number", a.name)
         if a.kind == "error":
             return self.table.fix("error", None)
         if a.kind == "parts":
@@ -341,6 +361,7 @@ class Builder:
 
     def _finish(self) -> Built:
         table, launches = self.table, self.lines
+        self.records[0][1].append(table.number(len(self.derived)))
         places, program = [0], []
         for entry, slots, extent, parts, align in self.records:
             program += [entry, len(slots), table.word(extent), table.word(parts), align, *map(table.word, slots)]
@@ -373,6 +394,9 @@ class Builder:
     def _bind(self, program: Array, words: int, room: int, places: list[int]) -> None:
         """Everything the host function names."""
         table, views, messages = self.table, self.views, self.messages
+        moves = np.array(
+            [[table.word(m), table.word(base), by] for m, base, by in self.derived] or [[0, 0, 0]], np.int64
+        )
         fixed = [(table.word(m), m, v) for m, v in table.fixed]
         moving = [(w, v) for w, m, v in fixed if isinstance(m, tuple) and m[0] in ("arena", "private", "work")]
         contexts: list[Context] = []
@@ -382,10 +406,8 @@ class Builder:
         def new() -> Context:
             c = Context(program, words, room)
             for word, meaning, value in fixed:
-                c.table[word] = (
-                    c.table.ctypes.data if meaning == "error"
-                    else c.table.ctypes.data + 8 * FIRST if meaning == "objects" else value
-                )  # fmt: skip
+                own = {"error": c.table.ctypes.data, "table": c.table.ctypes.data, "moves": moves.ctypes.data}
+                c.table[word] = own.get(meaning, value)
             return c
 
         def take(c: Context, size: int) -> int:
@@ -418,13 +440,15 @@ class Builder:
 
 
 # --- small sources ------------------------------------------------------------------------------------------------------
-FETCH = Source(
-    "fetch",
-    "def fetch(objects, start, stop, part):\n"
+PREPARE = Source(
+    "prepare",
+    "def prepare(table, moves, count, start, stop, part):\n"
     "    # array objects become the addresses of their data: a field of NumPy's array struct\n"
     "    for k in range(start, stop):\n"
-    f"        objects[k] = as_pointer(objects[k])[{runtime.DATA_WORD}]\n",
-    (("objects", "int64"),),
+    f"        table[{FIRST} + k] = as_pointer(table[{FIRST} + k])[{runtime.DATA_WORD or 0}]\n"
+    "    for k in range(count):\n"
+    "        table[moves[3 * k]] = table[moves[3 * k + 1]] + moves[3 * k + 2]\n",
+    (("table", "int64"), ("moves", "int64"), ("count", "size")),
     alias=True,
     pool=True,
 )
@@ -444,6 +468,11 @@ def fill_source(buffer: Buffer, value: Scalar) -> Source:
 
 
 # --- small helpers ------------------------------------------------------------------------------------------------------
+def fixed(e: Int, sizes: dict[str, int]) -> Int:
+    """``e`` with numbers for these sizes."""
+    return as_int(e.subs({Symbol(s): n for s, n in sizes.items()})) if isinstance(e, Expr) else e
+
+
 def _tuple(values: Any) -> str:
     inside = ", ".join(map(text_of, values))
     return f"({inside},)" if len(tuple(values)) == 1 else f"({inside})"

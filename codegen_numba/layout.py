@@ -84,7 +84,7 @@ def memory_of(plan: Plan) -> Memory:
                     out.chunk[buffer.name] = root
                 else:
                     out.chunk[buffer.name] = Chunk([buffer], n, n)
-            case Run(_, args):
+            case Run(_, args, _):
                 _touch(out, args, n)
             case Extern(_, args, outs):
                 _touch(out, [v.buffer for v in (*args, *outs) if isinstance(v, ArrayView)], n)
