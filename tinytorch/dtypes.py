@@ -30,7 +30,8 @@ class DType:
         if self.name == "bfloat16":
             import ml_dtypes
 
-            return np.dtype(ml_dtypes.bfloat16)
+            wide: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+            return wide
         return np.dtype(self.name)
 
     def __repr__(self) -> str:
@@ -137,7 +138,8 @@ class finfo:  # noqa: N801 - PyTorch's name
         if real is bfloat16:
             import ml_dtypes
 
-            info: Any = ml_dtypes.finfo(ml_dtypes.bfloat16)
+            finfo_of: Any = ml_dtypes.finfo
+            info: Any = finfo_of(ml_dtypes.bfloat16)
         else:
             info = np.finfo(real.np)
         self.dtype, self.bits = real.name, real.itemsize * 8

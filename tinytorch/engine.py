@@ -167,7 +167,8 @@ class _Run:
             cotangents = list(changed) if changed is not None else cotangents
         mode.running = node
         if node.whole is not None:  # one function for all inputs, whose results fit already: compiled code
-            grads = list(_call(node, lambda g: node.whole(g, self.create_graph, self.retain_graph), cotangents))
+            whole: Any = node.whole
+            grads = list(_call(node, lambda g: whole(g, self.create_graph, self.retain_graph), cotangents))
         else:
             grads = self._by_rules(node, node.fns, cotangents[0] if node.outputs == 1 else tuple(cotangents))
         if mode.anomaly and mode.check_nan:

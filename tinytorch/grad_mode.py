@@ -114,6 +114,8 @@ class set_grad_enabled(_Mode):  # noqa: N801
 class inference_mode(_Mode):  # noqa: N801
     """Nothing is recorded, and what is made here can never be.  Mirrors ``torch.inference_mode``."""
 
+    enabled: bool
+
     def __new__(cls, mode: Any = True) -> Any:
         made = super().__new__(cls)
         made.enabled = True if callable(mode) else bool(mode)

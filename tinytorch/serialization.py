@@ -98,8 +98,9 @@ def _array(t: Tensor) -> Any:
 def _npz_bytes(structure: str, tensors: dict[str, Tensor]) -> bytes:
     """bfloat16, which ``.npz`` has no name for, goes as its bits."""
     out = io.BytesIO()
-    arrays = {k: _array(t).view(np.uint16) if t.dtype is dtypes.bfloat16 else _array(t) for k, t in tensors.items()}
-    np.savez(out, **{_STRUCTURE: np.frombuffer(structure.encode(), np.uint8)}, **arrays)
+    arrays: dict[str, Any] = {k: _array(t).view(np.uint16) if t.dtype is dtypes.bfloat16 else _array(t) for k, t in tensors.items()}
+    arrays[_STRUCTURE] = np.frombuffer(structure.encode(), np.uint8)
+    np.savez(out, **arrays)
     return out.getvalue()
 
 

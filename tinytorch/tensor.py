@@ -73,6 +73,8 @@ class Tensor:
 
     if TYPE_CHECKING:  # what ``methods`` attaches
 
+        data: Any
+
         def __getattr__(self, name: str) -> Any: ...
 
         __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = __matmul__ = cast(Any, None)

@@ -30,6 +30,8 @@ class FunctionNode(Node):
     """The node of a custom function, named after its class."""
 
     __slots__ = ("ctx", "title")
+    ctx: Any
+    title: str
 
     def name(self) -> str:
         return f"{self.title}Backward"

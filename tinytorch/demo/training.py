@@ -57,7 +57,7 @@ def parts(settings: Settings, wrap: Callable[[Any], Any]) -> Parts:
     """
     torch.manual_seed(settings.seed)
     model = classifier().to(settings.device)
-    rate = torch.tensor(settings.lr, device=settings.device)
+    rate = torch.full((), settings.lr, device=settings.device)
     optimizer = optim.AdamW(model.parameters(), lr=rate, weight_decay=0.05)
     schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.epochs)
 

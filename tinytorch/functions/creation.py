@@ -195,24 +195,25 @@ def full(
     return into(out, _full(shape, fill_value, dtype, device, requires_grad))
 
 
-def _like(x: Tensor, dtype: DType | None, device: Any) -> dict[str, Any]:
-    return {"dtype": dtype or x.dtype, "device": x.device if device is None else canonical(device)}
+def _like(x: Tensor, dtype: DType | None, device: Any) -> tuple[DType, Any]:
+    return dtype or x.dtype, x.device if device is None else canonical(device)
 
 
 def zeros_like(input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
-    return _full(input.shape, 0, *_like(input, dtype, device).values(), requires_grad)
+    return _full(input.shape, 0, *_like(input, dtype, device), requires_grad)
 
 
 def ones_like(input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
-    return _full(input.shape, 1, *_like(input, dtype, device).values(), requires_grad)
+    return _full(input.shape, 1, *_like(input, dtype, device), requires_grad)
 
 
 def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
-    return _full(input.shape, plain(fill_value), *_like(input, dtype, device).values(), requires_grad)
+    return _full(input.shape, plain(fill_value), *_like(input, dtype, device), requires_grad)
 
 
 def empty_like(input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
-    return empty(tuple(input.shape), **_like(input, dtype, device), requires_grad=requires_grad)
+    kind, where = _like(input, dtype, device)
+    return empty(tuple(input.shape), dtype=kind, device=where, requires_grad=requires_grad)
 
 
 # --- ranges -----------------------------------------------------------------------------------------------------------

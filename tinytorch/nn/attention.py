@@ -339,8 +339,8 @@ class Transformer(Module):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        rest = (layer_norm_eps, batch_first, norm_first, bias, device, dtype)
-        size = (d_model, nhead, dim_feedforward, dropout, activation)
+        rest: Any = (layer_norm_eps, batch_first, norm_first, bias, device, dtype)
+        size: Any = (d_model, nhead, dim_feedforward, dropout, activation)
 
         def norm() -> LayerNorm:
             return LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype)

@@ -30,7 +30,7 @@ class _Loss(Module):
 class _WeightedLoss(_Loss):
     """A loss with a rescaling ``weight``, kept as a buffer so that it moves with the module."""
 
-    _settings = ("weight", "reduction")
+    _settings: tuple[str, ...] = ("weight", "reduction")
     weight: Tensor | None
 
     def __init__(

@@ -211,7 +211,8 @@ def _plain(cotangents: Any, out: Any, lse: Any, qkv: Any, mask: Any, state: Any,
     """Gradients that can be differentiated again: those of the plain formula, through the tape."""
     running = tape.mode.running
     copies = [TABLE["clone"](x) for x in qkv]  # of their own, should two of them be one tensor
-    roots = [(o, g) for o, g in zip(formula(*copies, mask, state, **p), cotangents, strict=True) if g is not None]
+    plain: Any = formula
+    roots = [(o, g) for o, g in zip(plain(*copies, mask, state, **p), cotangents, strict=True) if g is not None]
     wanted = [c for c in copies if c.requires_grad]
     found = iter(
         engine.backward(

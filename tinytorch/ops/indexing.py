@@ -44,7 +44,8 @@ slice_backward = Op(
 
 def _diagonal_backward_kernel(xp: Any, g: Any, shape: Shape, offset: int, dim1: int, dim2: int) -> Any:
     out = xp.zeros(tuple(shape), g.dtype)
-    TABLE["diagonal"].kernel(xp, out, offset=offset, dim1=dim1, dim2=dim2)[...] = g
+    view: Any = TABLE["diagonal"].kernel
+    view(xp, out, offset=offset, dim1=dim1, dim2=dim2)[...] = g
     return out
 
 
@@ -120,7 +121,7 @@ def _cat_kernel(xp: Any, *xs: Any, dim: int) -> Any:
 
 cat = Op(name="cat", kind="index", infer=_cat_infer, kernel=_cat_kernel, vjp=_cat_vjp, doc="one after another along dim")
 
-flip = Op(
+flip: Op = Op(
     name="flip",
     kind="index",
     infer=lambda x, dims: Meta(x.shape, x.dtype, elementwise_strides(x.shape, [x])),

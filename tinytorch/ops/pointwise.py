@@ -35,7 +35,7 @@ def conj_of(x: Any) -> Any:
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
-add = row("add", lambda s, x, y: s.add(x, y), lambda out, x, y: (lambda g: g, lambda g: g), ufunc="add")
+add: Op = row("add", lambda s, x, y: s.add(x, y), lambda out, x, y: (lambda g: g, lambda g: g), ufunc="add")
 
 
 def _sub_infer(x: Any, y: Any) -> Meta:
@@ -54,39 +54,39 @@ def _sub_infer(x: Any, y: Any) -> Meta:
     return pointwise_infer(sub, [x, y], {})
 
 
-sub = row(
+sub: Op = row(
     "sub",
     lambda s, x, y: s.sub(x, y),
     lambda out, x, y: (lambda g: g, lambda g: neg(g)),
     infer=_sub_infer,
     ufunc="subtract",
 )
-mul = row(
+mul: Op = row(
     "mul",
     lambda s, x, y: s.mul(x, y),
     lambda out, x, y: (lambda g: mul(g, conjugate(y)), lambda g: mul(g, conjugate(x))),
     ufunc="multiply",
 )
-div = row(
+div: Op = row(
     "div",
     lambda s, x, y: s.div(x, y),
     lambda out, x, y: (lambda g: div(g, conjugate(y)), lambda g: neg(div(mul(g, conjugate(out)), conjugate(y)))),
     ufunc="true_divide",
     types="float",
 )
-floordiv = row(
+floordiv: Op = row(
     "floordiv",
     lambda s, x, y: s.floordiv(x, y),
     lambda out, x, y: (lambda g: mul(g, 0.0), lambda g: mul(g, 0.0)),
     ufunc="floor_divide",
 )
-mod = row(
+mod: Op = row(
     "mod",
     lambda s, x, y: s.mod(x, y),
     lambda out, x, y: (lambda g: g, lambda g: neg(mul(g, floordiv(x, y)))),
     ufunc="remainder",
 )
-fmod = row(
+fmod: Op = row(
     "fmod",
     lambda s, x, y: s.fmod(x, y),
     lambda out, x, y: (lambda g: g, lambda g: neg(mul(g, trunc(div(x, y))))),
@@ -103,15 +103,15 @@ def _neg_infer(x: Meta) -> Meta:
     return pointwise_infer(neg, [x], {})
 
 
-neg = row("neg", lambda s, x: s.neg(x), lambda out, x: (lambda g: neg(g),), infer=_neg_infer, ufunc="negative")
-abs_ = row(
+neg: Op = row("neg", lambda s, x: s.neg(x), lambda out, x: (lambda g: neg(g),), infer=_neg_infer, ufunc="negative")
+abs_: Op = row(
     "abs",
     lambda s, x: s.abs(x),
     lambda out, x: (lambda g: mul(g, direction(x)),),
     infer=lambda x: pointwise_infer(abs_, [x], {})._replace(dtype=x.dtype.to_real()),
     ufunc="absolute",
 )
-sign = row(
+sign: Op = row(
     "sign",
     lambda s, x: s.where(s.ne(x, x), s.like(0, x), s.sign(x)),
     lambda out, x: (lambda g: mul(g, 0.0),),
@@ -155,9 +155,9 @@ def _pow_kernel(xp: Any, x: Any, y: Any) -> Any:
     return xp.where(y < 0, below.astype(x.dtype), xp.power(x, xp.maximum(y, 0)))
 
 
-pow_ = row("pow", lambda s, x, y: s.pow(x, y), _pow_vjp, ufunc="power", kernel=_pow_kernel)
-square = row("square", lambda s, x: s.mul(x, x), lambda out, x: (lambda g: mul(g, mul(conj_of(x), 2.0)),), ufunc="square")
-reciprocal = row(
+pow_: Op = row("pow", lambda s, x, y: s.pow(x, y), _pow_vjp, ufunc="power", kernel=_pow_kernel)
+square: Op = row("square", lambda s, x: s.mul(x, x), lambda out, x: (lambda g: mul(g, mul(conj_of(x), 2.0)),), ufunc="square")
+reciprocal: Op = row(
     "reciprocal",
     lambda s, x: s.div(s.like(1, x), x),
     lambda out, x: (lambda g: neg(mul(g, conj_of(mul(out, out)))),),
@@ -165,7 +165,7 @@ reciprocal = row(
 )
 
 
-maximum = row(
+maximum: Op = row(
     "maximum",
     lambda s, x, y: s.maximum(x, y),
     lambda out, x, y: (
@@ -174,7 +174,7 @@ maximum = row(
     ),
     ufunc="maximum",
 )
-minimum = row(
+minimum: Op = row(
     "minimum",
     lambda s, x, y: s.minimum(x, y),
     lambda out, x, y: (
@@ -185,21 +185,21 @@ minimum = row(
 )
 
 
-clamp_min = row(
+clamp_min: Op = row(
     "clamp_min",
     lambda s, x, low: s.maximum(x, low),
     lambda out, x, low: (lambda g: where(ge(x, low), g, 0.0), lambda g: where(lt(x, low), g, 0.0)),
     ufunc="maximum",
     doc="as maximum; at equality the cotangent is the element's, not the bound's",
 )
-clamp_max = row(
+clamp_max: Op = row(
     "clamp_max",
     lambda s, x, high: s.minimum(x, high),
     lambda out, x, high: (lambda g: where(le(x, high), g, 0.0), lambda g: where(gt(x, high), g, 0.0)),
     ufunc="minimum",
     doc="as minimum; at equality the cotangent is the element's, not the bound's",
 )
-copysign = row(
+copysign: Op = row(
     "copysign",
     lambda s, x, y: s.copysign(x, y),
     lambda out, x, y: (lambda g: where(eq(x, 0.0), 0.0, mul(g, copysign(sign(x), mul(x, y)))), lambda g: mul(g, 0.0)),
@@ -208,63 +208,63 @@ copysign = row(
 )
 
 # --- elementary functions ---------------------------------------------------------------------------------------------
-exp = row("exp", lambda s, x: s.exp(x), lambda out, x: (lambda g: mul(g, conjugate(out)),), ufunc="exp", types="float")
-exp2 = row(
+exp: Op = row("exp", lambda s, x: s.exp(x), lambda out, x: (lambda g: mul(g, conjugate(out)),), ufunc="exp", types="float")
+exp2: Op = row(
     "exp2", lambda s, x: s.exp2(x), lambda out, x: (lambda g: mul(g, mul(out, math.log(2))),), ufunc="exp2", types="float"
 )
-expm1 = row(
+expm1: Op = row(
     "expm1", lambda s, x: s.expm1(x), lambda out, x: (lambda g: mul(g, add(out, 1.0)),), ufunc="expm1", types="float"
 )
-log = row("log", lambda s, x: s.log(x), lambda out, x: (lambda g: div(g, conjugate(x)),), ufunc="log", types="float")
-log2 = row(
+log: Op = row("log", lambda s, x: s.log(x), lambda out, x: (lambda g: div(g, conjugate(x)),), ufunc="log", types="float")
+log2: Op = row(
     "log2", lambda s, x: s.log2(x), lambda out, x: (lambda g: div(g, mul(x, math.log(2))),), ufunc="log2", types="float"
 )
-log10 = row(
+log10: Op = row(
     "log10",
     lambda s, x: s.log10(x),
     lambda out, x: (lambda g: div(g, mul(x, math.log(10))),),
     ufunc="log10",
     types="float",
 )
-log1p = row(
+log1p: Op = row(
     "log1p", lambda s, x: s.log1p(x), lambda out, x: (lambda g: div(g, add(x, 1.0)),), ufunc="log1p", types="float"
 )
-sqrt = row(
+sqrt: Op = row(
     "sqrt", lambda s, x: s.sqrt(x), lambda out, x: (lambda g: div(g, mul(conj_of(out), 2.0)),), ufunc="sqrt", types="float"
 )
-rsqrt = row(
+rsqrt: Op = row(
     "rsqrt",
     lambda s, x: s.rsqrt(x),
     lambda out, x: (lambda g: mul(g, conj_of(mul(-0.5, mul(out, mul(out, out))))),),
     types="float",
 )
-sin = row("sin", lambda s, x: s.sin(x), lambda out, x: (lambda g: mul(g, conj_of(cos(x))),), ufunc="sin", types="float")
-cos = row("cos", lambda s, x: s.cos(x), lambda out, x: (lambda g: neg(mul(g, conj_of(sin(x)))),), ufunc="cos", types="float")
-tan = row(
+sin: Op = row("sin", lambda s, x: s.sin(x), lambda out, x: (lambda g: mul(g, conj_of(cos(x))),), ufunc="sin", types="float")
+cos: Op = row("cos", lambda s, x: s.cos(x), lambda out, x: (lambda g: neg(mul(g, conj_of(sin(x)))),), ufunc="cos", types="float")
+tan: Op = row(
     "tan", lambda s, x: s.tan(x), lambda out, x: (lambda g: mul(g, conj_of(add(mul(out, out), 1.0))),), ufunc="tan", types="float"
 )
-asin = row(
+asin: Op = row(
     "asin",
     lambda s, x: s.asin(x),
     lambda out, x: (lambda g: mul(g, rsqrt(sub(1.0, mul(x, x)))),),
     ufunc="arcsin",
     types="float",
 )
-acos = row(
+acos: Op = row(
     "acos",
     lambda s, x: s.acos(x),
     lambda out, x: (lambda g: neg(mul(g, rsqrt(sub(1.0, mul(x, x))))),),
     ufunc="arccos",
     types="float",
 )
-atan = row(
+atan: Op = row(
     "atan",
     lambda s, x: s.atan(x),
     lambda out, x: (lambda g: div(g, add(mul(x, x), 1.0)),),
     ufunc="arctan",
     types="float",
 )
-atan2 = row(
+atan2: Op = row(
     "atan2",
     lambda s, y, x: s.atan2(y, x),
     lambda out, y, x: (
@@ -274,49 +274,49 @@ atan2 = row(
     ufunc="arctan2",
     types="float",
 )
-sinh = row("sinh", lambda s, x: s.sinh(x), lambda out, x: (lambda g: mul(g, conj_of(cosh(x))),), ufunc="sinh", types="float")
-cosh = row("cosh", lambda s, x: s.cosh(x), lambda out, x: (lambda g: mul(g, conj_of(sinh(x))),), ufunc="cosh", types="float")
-tanh = row(
+sinh: Op = row("sinh", lambda s, x: s.sinh(x), lambda out, x: (lambda g: mul(g, conj_of(cosh(x))),), ufunc="sinh", types="float")
+cosh: Op = row("cosh", lambda s, x: s.cosh(x), lambda out, x: (lambda g: mul(g, conj_of(sinh(x))),), ufunc="cosh", types="float")
+tanh: Op = row(
     "tanh",
     lambda s, x: s.tanh(x),
     lambda out, x: (lambda g: mul(g, conj_of(sub(1.0, mul(out, out)))),),
     ufunc="tanh",
     types="float",
 )
-asinh = row(
+asinh: Op = row(
     "asinh",
     lambda s, x: s.asinh(x),
     lambda out, x: (lambda g: mul(g, rsqrt(add(mul(x, x), 1.0))),),
     ufunc="arcsinh",
     types="float",
 )
-acosh = row(
+acosh: Op = row(
     "acosh",
     lambda s, x: s.acosh(x),
     lambda out, x: (lambda g: mul(g, rsqrt(sub(mul(x, x), 1.0))),),
     ufunc="arccosh",
     types="float",
 )
-atanh = row(
+atanh: Op = row(
     "atanh",
     lambda s, x: s.atanh(x),
     lambda out, x: (lambda g: div(g, sub(1.0, mul(x, x))),),
     ufunc="arctanh",
     types="float",
 )
-erf = row(
+erf: Op = row(
     "erf",
     lambda s, x: s.erf(x),
     lambda out, x: (lambda g: mul(g, mul(2 / math.sqrt(math.pi), exp(neg(mul(x, x))))),),
     types="float",
 )
-sigmoid = row(
+sigmoid: Op = row(
     "sigmoid",
     lambda s, x: s.div(s.like(1, x), s.add(s.like(1, x), s.exp(s.neg(x)))),
     lambda out, x: (lambda g: mul(g, conj_of(mul(out, sub(1.0, out)))),),
     types="float",
 )
-relu = row(
+relu: Op = row(
     "relu",
     lambda s, x: s.where(s.lt(x, s.like(0, x)), s.like(0, x), x),
     lambda out, x: (lambda g: where(gt(out, 0), g, 0.0),),
@@ -324,20 +324,20 @@ relu = row(
 )
 
 # --- rounding ---------------------------------------------------------------------------------------------------------
-floor = row("floor", lambda s, x: s.floor(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="floor")
-ceil = row("ceil", lambda s, x: s.ceil(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="ceil")
-trunc = row("trunc", lambda s, x: s.trunc(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="trunc")
-round_ = row("round", lambda s, x: s.round(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="rint")
+floor: Op = row("floor", lambda s, x: s.floor(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="floor")
+ceil: Op = row("ceil", lambda s, x: s.ceil(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="ceil")
+trunc: Op = row("trunc", lambda s, x: s.trunc(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="trunc")
+round_: Op = row("round", lambda s, x: s.round(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="rint")
 
 # --- comparisons and selection ----------------------------------------------------------------------------------------
-eq = row("eq", lambda s, x, y: s.eq(x, y), ufunc="equal", types="bool")
-ne = row("ne", lambda s, x, y: s.ne(x, y), ufunc="not_equal", types="bool")
-lt = row("lt", lambda s, x, y: s.lt(x, y), ufunc="less", types="bool")
-le = row("le", lambda s, x, y: s.le(x, y), ufunc="less_equal", types="bool")
-gt = row("gt", lambda s, x, y: s.gt(x, y), ufunc="greater", types="bool")
-ge = row("ge", lambda s, x, y: s.ge(x, y), ufunc="greater_equal", types="bool")
-isnan = row("isnan", lambda s, x: s.isnan(x), ufunc="isnan", types="bool")
-logical_not = row("logical_not", lambda s, x: s.eq(x, s.like(0, x)), ufunc="logical_not", types="bool")
+eq: Op = row("eq", lambda s, x, y: s.eq(x, y), ufunc="equal", types="bool")
+ne: Op = row("ne", lambda s, x, y: s.ne(x, y), ufunc="not_equal", types="bool")
+lt: Op = row("lt", lambda s, x, y: s.lt(x, y), ufunc="less", types="bool")
+le: Op = row("le", lambda s, x, y: s.le(x, y), ufunc="less_equal", types="bool")
+gt: Op = row("gt", lambda s, x, y: s.gt(x, y), ufunc="greater", types="bool")
+ge: Op = row("ge", lambda s, x, y: s.ge(x, y), ufunc="greater_equal", types="bool")
+isnan: Op = row("isnan", lambda s, x: s.isnan(x), ufunc="isnan", types="bool")
+logical_not: Op = row("logical_not", lambda s, x: s.eq(x, s.like(0, x)), ufunc="logical_not", types="bool")
 
 
 def _where_infer(c: Any, x: Any, y: Any) -> Meta:
@@ -357,7 +357,7 @@ def _where_kernel(xp: Any, c: Any, x: Any, y: Any) -> Any:
     return xp.where(c, *(a.astype(to) if hasattr(a, "astype") else xp.asarray(a).astype(to) for a in (x, y)))
 
 
-where = row(
+where: Op = row(
     "where",
     lambda s, c, x, y: s.where(c, x, y),
     lambda out, c, x, y: (None, lambda g: where(c, g, 0.0), lambda g: where(c, 0.0, g)),
@@ -395,7 +395,7 @@ def _overwrite_infer(x: Meta, y: Meta) -> Meta:
     return Meta(x.shape, x.dtype, elementwise_strides(x.shape, [x]))
 
 
-overwrite = row(
+overwrite: Op = row(
     "overwrite",
     lambda s, x, y: y,
     lambda out, x, y: (lambda g: mul(g, 0.0), lambda g: g),
@@ -404,7 +404,7 @@ overwrite = row(
     types="first",
     doc="y in the shape of x: what copying over x is to the tape, where x still has a (zero) gradient",
 )
-clone = row("clone", lambda s, x: x, lambda out, x: (lambda g: g,), kernel=lambda xp, x: xp.array(x, copy=True), doc="keeps the strides of dense tensors")
+clone: Op = row("clone", lambda s, x: x, lambda out, x: (lambda g: g,), kernel=lambda xp, x: xp.array(x, copy=True), doc="keeps the strides of dense tensors")
 
 
 def _cast_vjp(out: Any, x: Any, dtype: DType) -> Any:
@@ -416,7 +416,7 @@ def _cast_kernel(xp: Any, x: Any, dtype: DType) -> Any:
     return (x.real if x.dtype.kind == "c" and dtype.kind not in "cb" else x).astype(dtype.np)
 
 
-cast = row(
+cast: Op = row(
     "cast",
     lambda s, x, dtype: s.cast(x, dtype),
     _cast_vjp,
@@ -424,7 +424,7 @@ cast = row(
     types="custom",
     kernel=_cast_kernel,
 )
-contiguous = row(
+contiguous: Op = row(
     "contiguous",
     lambda s, x: x,
     lambda out, x: (lambda g: g,),
@@ -432,10 +432,10 @@ contiguous = row(
     kernel=lambda xp, x: xp.array(x, order="C", copy=True),
     doc="a copy with the last dimension closest in memory",
 )
-conj = row("conj", lambda s, x: x, lambda out, x: (lambda g: conj(g),), kernel=lambda xp, x: xp.conj(x))
+conj: Op = row("conj", lambda s, x: x, lambda out, x: (lambda g: conj(g),), kernel=lambda xp, x: xp.conj(x))
 
 
-sqrt_or_zero = row(
+sqrt_or_zero: Op = row(
     "sqrt_or_zero",
     lambda s, x: s.sqrt(x),
     lambda out, x: (lambda g: where(eq(out, 0), 0.0, div(g, mul(out, 2.0))),),

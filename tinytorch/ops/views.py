@@ -79,7 +79,7 @@ def inverse(dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(dims)), key=dims.__getitem__))
 
 
-permute = Op(
+permute: Op = Op(
     name="permute",
     kind="view",
     infer=_permute_infer,
@@ -375,7 +375,7 @@ def _squeeze_vjp(out: Any, x: Any, dims: tuple[int, ...]) -> Any:
     return (of_x,)
 
 
-squeeze = Op(
+squeeze: Op = Op(
     name="squeeze",
     kind="view",
     infer=lambda x, dims: Meta(
@@ -429,7 +429,7 @@ view_as_real = Op(
     vjp=lambda out, x: (lambda g: view_as_complex(g.contiguous()),),
     recompute="free",
 )
-view_as_complex = Op(
+view_as_complex: Op = Op(
     name="view_as_complex",
     kind="view",
     infer=lambda x: Meta(x.shape[:-1], x.dtype.to_complex(), tuple(s // 2 for s in x.strides[:-1])),

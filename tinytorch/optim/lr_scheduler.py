@@ -85,7 +85,7 @@ class LambdaLR(LRScheduler):
         last_epoch: int = -1,
     ) -> None:
         many = len(optimizer.param_groups)
-        self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * many
+        self.lr_lambdas: list[Any] = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * many
         if len(self.lr_lambdas) != many:
             raise ValueError(f"Expected {many} lr_lambdas, but got {len(self.lr_lambdas)}")
         super().__init__(optimizer, last_epoch)

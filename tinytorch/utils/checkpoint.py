@@ -88,7 +88,7 @@ class _Again:
                 rng.default_generator.set_state(now)
         outs = [o for o in ([result] if isinstance(result, Tensor) else result) if isinstance(o, Tensor)]
         pairs = [(o, g) for o, g in zip(outs, cotangents, strict=True) if g is not None and o.requires_grad]
-        leaves = [swap(t) for t in self.wanted]
+        leaves: list[Any] = [swap(t) for t in self.wanted]
         if not pairs:
             return [None] * len(leaves)
         return engine.backward(

@@ -110,7 +110,7 @@ def nll_loss(
     """
     dim = 0 if input.dim() == 1 else 1
     _check_classes(input, target, dim)
-    valid = target != ignore_index
+    valid: Any = target != ignore_index
     safe = ops.where(valid, target, 0)
     loss = -input.gather(dim, safe.unsqueeze(dim)).squeeze(dim)
     if weight is not None:
@@ -170,7 +170,7 @@ def _smooth_loss(
 ) -> Tensor:
     """The share of cross entropy spread over all classes by label smoothing."""
     weighted = logp if weight is None else logp * _along(weight, dim, logp.dim())
-    valid = target != ignore_index
+    valid: Any = target != ignore_index
     loss = ops.where(valid, -weighted.sum(dim), 0.0)
     if reduction != "mean":
         return reduced(loss, reduction)

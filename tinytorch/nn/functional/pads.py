@@ -73,9 +73,13 @@ def _replicate(i: Tensor, size: Any) -> Tensor:
     return ops.minimum(ops.maximum(i, 0), size - 1)
 
 
+def _circular(i: Tensor, size: Any) -> Tensor:
+    return ops.mod(i, size)
+
+
 #: mode -> from places in the padded dimension, counted from the first unpadded one, to places in the input
 _PLACES: dict[str, Callable[[Tensor, Any], Tensor]] = {
-    "reflect": _reflect, "replicate": _replicate, "circular": lambda i, size: ops.mod(i, size),
+    "reflect": _reflect, "replicate": _replicate, "circular": _circular,
 }  # fmt: skip
 
 
