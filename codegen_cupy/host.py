@@ -96,7 +96,7 @@ class Recipe:
 def prepare(plan: Plan, sizes: Mapping[str, int], *, aligned: bool, strict: bool, pick: Any = None) -> Recipe:
     """Fill in the numbers of a plan."""
     home = _homes(plan)
-    made: dict[tuple[int, bool], Launches] = {}
+    made: dict[tuple[Any, ...], Launches] = {}
     types = {b.name: b.dtype for b in (*plan.inputs, *(s.buffer for s in plan.steps if isinstance(s, Alloc)))}
     steps: list[Step] = []
     for step in plan.steps:
@@ -113,13 +113,12 @@ def prepare(plan: Plan, sizes: Mapping[str, int], *, aligned: bool, strict: bool
         else:
             assert isinstance(step, Run)
             restrict = len({home[a] for a in step.args}) == len(step.args)
-            key = (step.kernel, restrict)
+            key = (step.kernel, restrict, step.sizes)
+            known = {**sizes, **dict(step.sizes)}
             if key not in made:
-                extra = {"pick": pick} if pick else {}
-                made[key] = sources(
-                    plan.kernels[step.kernel], sizes, aligned=aligned, restrict=restrict, strict=strict, **extra
-                )
-            steps += _run(made[key], plan, step, sizes, len(steps))
+                kernel = plan.kernels[step.kernel]
+                made[key] = sources(kernel, known, aligned=aligned, restrict=restrict, strict=strict, pick=pick)
+            steps += _run(made[key], plan, step, known, len(steps))
     outputs = tuple(_view(o, sizes) if isinstance(o, ArrayView) else _number(o, sizes) for o in plan.outputs)
     return Recipe(tuple(b.name for b in plan.inputs), tuple(steps), outputs)
 
