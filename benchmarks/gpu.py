@@ -272,6 +272,13 @@ def run(case: Case, name: str, torch: Any, compile_: Any, timer: Timer, reps: in
         return {"error": f"{type(e).__name__}: {str(e)[:200]}", "after_s": time.perf_counter() - start}
 
 
+def copy_rate(timer: Timer) -> float:
+    """Bytes read plus written per second by a copy of 1 GiB."""
+    source = timer.torch.empty(1 << 28, device=DEVICE)
+    target = timer.torch.empty_like(source)
+    return 2 * 4 * (1 << 28) / timer.device_us(lambda: target.copy_(source), 20)[0] * 1e6
+
+
 def peak_memory(torch: Any) -> float:
     if torch.__name__ == "torch":
         return float(torch.cuda.max_memory_allocated() / 1e9)
@@ -293,11 +300,7 @@ def main() -> None:
 
     tinytorch = importlib.import_module("tinytorch")
     timer = Timer()
-    big = torch.empty(1 << 28, device=DEVICE)
-    other = torch.empty_like(big)
-    copy_us = timer.device_us(lambda: other.copy_(big), 20)[0]
-    peak = 2 * 4 * (1 << 28) / copy_us * 1e6
-    del big, other
+    peak = copy_rate(timer)
     card = torch.cuda.get_device_name()
     print(f"{card}, torch {torch.__version__}, CuPy {cupy.__version__}; copy {peak / 1e12:.2f} TB/s", flush=True)
     rows = []
