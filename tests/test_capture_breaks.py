@@ -272,13 +272,13 @@ def iterator_argument(x):
 
 #: function -> (graphs, breaks) compiled on the way of two equal calls
 CASES: dict[Any, tuple[int, int]] = {
-    simple: (2, 1), in_loop: (3, 5), in_loop_over_list: (3, 5), in_while: (4, 4), return_in_loop: (2, 5),
+    simple: (2, 1), in_loop: (3, 4), in_loop_over_list: (3, 4), in_while: (4, 4), return_in_loop: (2, 5),
     under_no_grad: (3, 2), under_with: (2, 1), in_try: (3, 3), in_handler: (1, 1), in_finally: (2, 1),
     in_nested_call: (4, 3), on_branch: (2, 1), on_item: (2, 1),
-    in_comprehension: (3, 7 if sys.version_info < (3, 12) else 5),  # a frame of its own before 3.12
+    in_comprehension: (3, 6 if sys.version_info < (3, 12) else 5),  # a frame of its own before 3.12
     on_bool_ops: (3, 3), with_cells: (1, 2), same_name_in_cell_and_local: (1, 1), with_effects: (0, 1),
-    on_unpacking: (1, 2), over_enumerate_zip: (3, 5), with_values_on_the_stack: (1, 4), in_fstring: (2, 2),
-    class_body: (2, 1), asked_for: (2, 1), in_module: (3, 4), iterator_argument: (1, 5),
+    on_unpacking: (1, 2), over_enumerate_zip: (3, 4), with_values_on_the_stack: (1, 4), in_fstring: (2, 2),
+    class_body: (2, 1), asked_for: (2, 1), in_module: (3, 4), iterator_argument: (1, 4),
 }  # fmt: skip
 
 

@@ -172,7 +172,8 @@ def assemble(instrs: Sequence[Instr], like: CodeType, **changes: Any) -> CodeTyp
         out.append(_to_bytecode(instr, labels))
     if open_block is not None:
         out.append(bc.TryEnd(open_block[1]))
-    return out.to_code(compute_exception_stack_depths=False)
+    # The edits of this stage never need a deeper stack than the original, but for a few pushes of a prologue.
+    return out.to_code(stacksize=like.co_stacksize + 4, compute_exception_stack_depths=False)
 
 
 def _header(like: CodeType) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from compiler.capture import breaks
 from compiler.capture.emit import Emitter
 from compiler.capture.instrs import Instr, decode
 from compiler.capture.native import NULL, step_for
-from compiler.capture.resume import Point, SlotKind, live_variables, resume_code
+from compiler.capture.resume import Point, SlotKind, live_variables, origin, resume_code
 from compiler.capture.translate import Frame
 from compiler.capture.values.base import NULL as NULL_VALUE
 from compiler.capture.values.base import Marker, Value, realize
@@ -105,9 +105,9 @@ class _Leaving:
         stack = [*kinds, *("null" if p == NULL else "value" for p in push)]
         live = self.live[index]
         names = tuple(n for n in variables if n in live)
-        point = Point(index, tuple(stack), names, raises, lasti)
-        code = resume_code(self.code, point)
-        cache = self.session.cache_for(code, decode(self.code).instrs[index].place.line)
+        user_code, at = origin(self.code, index)
+        code = resume_code(user_code, Point(at, tuple(stack), names, raises, lasti))
+        cache = self.session.cache_for(code, decode(user_code).instrs[at].place.line)
         emit = self.emit
         fn = f"{emit.obj(FunctionType)}({emit.obj(code)}, {self.scope}, {self.code.co_name!r}, None, {self.cells})"
         values = [t for t, k in zip(below, kinds, strict=True) if k != "null"]

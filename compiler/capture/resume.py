@@ -37,7 +37,7 @@ class Point:
 @per_code
 def resume_code(code: CodeType, point: Point) -> CodeType:
     """The code object that takes the stack's values and then the variables, and goes on at ``point``."""
-    instrs, _ = copy_instrs(decode(code).instrs)
+    instrs, copies = copy_instrs(decode(code).instrs)
     target = instrs[point.index]
     shared = [*code.co_freevars, *code.co_cellvars]
     for instr in instrs:
@@ -47,7 +47,7 @@ def resume_code(code: CodeType, point: Point) -> CodeType:
     prologue = _prologue(point, target, values, shared, code.co_firstlineno)
     body = _reachable([*prologue, *instrs])
     names = [*values, *point.variables]
-    return assemble(
+    made = assemble(
         body,
         code,
         argnames=names,
@@ -59,6 +59,24 @@ def resume_code(code: CodeType, point: Point) -> CodeType:
         cellvars=[],
         docstring=bc.UNSET,
     )
+    places = {new: old.index for old, new in copies.items()}
+    _origins[id(made)] = (made, code, tuple(places.get(i) for i in body))
+    return made
+
+
+#: Resume code -> itself (kept alive), the code it goes on in, and for each of its instructions the index there.
+_origins: dict[int, tuple[CodeType, CodeType, tuple[int | None, ...]]] = {}
+
+
+def origin(code: CodeType, index: int) -> tuple[CodeType, int]:
+    """The user's own code and instruction behind a place in a resume function, so that resuming from there again gives
+    the same function as resuming from the original."""
+    known = _origins.get(id(code))
+    if known is None:
+        return code, index
+    at = known[2][index]
+    assert at is not None, "a break in the prologue of a resume function"
+    return origin(known[1], at)
 
 
 def _prologue(point: Point, target: Instr, values: Sequence[str], shared: Sequence[str], line: int) -> list[Instr]:

@@ -1,0 +1,39 @@
+"""Random programs: compiled equals eager in values, exceptions, state, aliases, and the order of what was done."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from capture_helpers import same
+from capture_programs import arguments, build, outcome
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compiler.backends.eager import eager
+from compiler.capture import entry
+
+#: ``TT_RANDOM_PROGRAMS=10000`` for the long run.
+EXAMPLES = int(os.environ.get("TT_RANDOM_PROGRAMS", "60"))
+
+
+def check(seed: int, breaks: bool, fullgraph: bool = False) -> None:
+    fn, text = build(seed, breaks)
+    expected = [outcome(fn, arguments(s)) for s in (seed, seed + 1, seed)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing falls back to eager
+        compiled = entry.compile_function(fn, eager, fullgraph=fullgraph)
+        got = [outcome(compiled, arguments(s)) for s in (seed, seed + 1, seed)]
+    assert same(got, expected), text
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.integers(0, 10**9))
+def test_programs_with_breaks(seed: int) -> None:
+    check(seed, breaks=True)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.integers(0, 10**9))
+def test_programs_without_breaks(seed: int) -> None:
+    check(seed, breaks=False)
