@@ -33,7 +33,7 @@ from compiler import cache as disk_cache
 HERE = Path(__file__).parent
 #: A kernel that names none of these needs no fibers: its threads run one after another.
 _WAITS = re.compile(r"__sync|__shfl|__ballot|__any_sync|__all_sync|__barrier")
-_FLAGS = ["-std=c++20", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off", "-g1"]
+_FLAGS = ["-std=c++20", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off", "-g1", "-gdwarf-4"]
 
 
 class EmulationError(RuntimeError):
@@ -110,10 +110,9 @@ def compile_kernel(text: str, name: str, *, check: bool = False, directory: Path
 def _compile(text: str, name: str, check: bool, library: Path) -> None:
     runtime = _runtime(check)
     with tempfile.TemporaryDirectory() as work:
-        source = Path(work) / f"{name}.cpp"
-        source.write_text(
-            f'#include "{HERE / "device.h"}"\n#line 1 "{name}.cu"\n{text}\nTT_ENTRY({name})\n', encoding="utf-8"
-        )
+        source = Path(work) / "launch.cpp"
+        (Path(work) / f"{name}.cu").write_text(text + "\n", encoding="utf-8")
+        source.write_text(f'#include "{HERE / "device.h"}"\n#include "{name}.cu"\nTT_ENTRY({name})\n', encoding="utf-8")
         flags = [*_FLAGS, "-fsanitize=thread"] if check else _FLAGS
         _run([compiler(), *flags, "-c", str(source), "-o", f"{work}/kernel.o"], text)
         _run([compiler(), "-shared", "-o", f"{work}/out.so", f"{work}/kernel.o", str(runtime)], text)

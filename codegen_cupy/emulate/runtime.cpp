@@ -202,6 +202,11 @@ void reserve_stacks(unsigned n) {
 
 void begin_block_check();
 
+// Undefined contents should look it: every byte 0xff, NaN as a float.
+void poison_shared() {
+    if (__start_tt_shared) memset(__start_tt_shared, 0xff, __stop_tt_shared - __start_tt_shared);
+}
+
 void run_block() {
     unsigned n = blockDim.x * blockDim.y * blockDim.z;
     fibers.resize(n);
@@ -212,7 +217,7 @@ void run_block() {
     }
     alive = n;
     at_barrier = block_interval = 0;
-    if (__start_tt_shared) memset(__start_tt_shared, 0xff, __stop_tt_shared - __start_tt_shared);
+    poison_shared();
     begin_block_check();
     enter(backwards ? n - 1 : 0);
 #if defined(__x86_64__)
@@ -291,6 +296,7 @@ int tt_launch(void** arguments, const unsigned* dims, int fibers_needed, int ord
                     run_block();
                     continue;
                 }
+                poison_shared();
                 for (unsigned i = 0; i < n; ++i) {
                     threadIdx = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
                     tt_call(arguments);

@@ -1,0 +1,178 @@
+"""The emulated CUDA machine itself: what threads, warps, barriers and atomics do, and what the race check finds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from codegen_cupy import emulate
+
+pytestmark = pytest.mark.skipif(not emulate.available(), reason="no C++ compiler")
+
+
+def run(text: str, name: str, grid: int, block: int, *args: object, check: bool = True, backwards: bool = False) -> None:
+    emulate.compile_kernel(text, name, check=check)((grid,), (block,), args, backwards=backwards)
+
+
+REVERSE = """
+extern "C" __global__ void reverse(const float* x, float* y) {
+    __shared__ float held[64];
+    held[threadIdx.x] = x[threadIdx.x];
+    BARRIER
+    y[threadIdx.x] = held[63 - threadIdx.x];
+}
+"""
+
+
+def test_a_barrier_makes_shared_memory_visible() -> None:
+    x, y = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    run(REVERSE.replace("BARRIER", "__syncthreads();"), "reverse", 1, 64, x, y)
+    np.testing.assert_array_equal(y, x[::-1])
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_missing_barrier_is_a_race_with_both_lines(backwards: bool) -> None:
+    x, y = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    with pytest.raises(emulate.EmulationError) as e:
+        run(REVERSE.replace("BARRIER", ""), "reverse", 1, 64, x, y, backwards=backwards)
+    text = str(e.value)
+    assert "race in shared memory" in text or "before anything is written" in text
+    assert "reverse.cu:" in text and "held[" in text
+
+
+def test_a_race_between_blocks() -> None:
+    text = """
+extern "C" __global__ void count(int* total) { if (threadIdx.x == 0) total[0] = total[0] + 1; }
+"""
+    with pytest.raises(emulate.EmulationError, match="race in global memory.*nothing orders the two blocks"):
+        run(text, "count", 2, 32, np.zeros(1, np.int32))
+
+
+def test_atomics_count_right() -> None:
+    text = 'extern "C" __global__ void count(int* total) { atomicAdd(total, 1); }'
+    total = np.zeros(1, np.int32)
+    run(text, "count", 3, 50, total)
+    assert total[0] == 150
+
+
+def test_the_last_block_sees_what_the_others_published() -> None:
+    text = """
+extern "C" __global__ void add_up(const float* x, float* parts, unsigned* arrived, float* y) {
+    __shared__ bool last;
+    if (threadIdx.x == 0) parts[blockIdx.x] = x[blockIdx.x];
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicAdd(arrived, 1u) == gridDim.x - 1;
+    __syncthreads();
+    if (last && threadIdx.x == 0) { float s = 0; for (int b = 0; b < gridDim.x; ++b) s += parts[b]; *y = s; }
+}
+"""
+    x, y = np.arange(5, dtype=np.float32), np.zeros(1, np.float32)
+    run(text, "add_up", 5, 32, x, np.zeros(5, np.float32), np.zeros(1, np.uint32), y)
+    assert y[0] == 10
+
+
+@pytest.mark.parametrize("index", [64, -1, 10**6])
+def test_an_access_outside_of_all_buffers_is_named(index: int) -> None:
+    text = f'extern "C" __global__ void stray(float* x) {{\n    if (threadIdx.x == 3) x[{index}] = 1.0f;\n}}'
+    with pytest.raises(emulate.EmulationError, match=r"out of bounds: thread \(3, 0, 0\).*stray\.cu:2"):
+        run(text, "stray", 1, 32, np.zeros(64, np.float32))
+
+
+def test_shared_memory_starts_undefined() -> None:
+    text = """
+extern "C" __global__ void peek_first(float* y) {
+    __shared__ float s[32];
+    if (threadIdx.x < 16) s[threadIdx.x] = 1.0f;
+    __syncthreads();
+    y[threadIdx.x] = s[threadIdx.x];
+}
+"""
+    y = np.zeros(32, np.float32)
+    with pytest.raises(emulate.EmulationError, match="read before anything is written"):
+        run(text, "peek_first", 1, 32, y)
+    run(text, "peek_first", 1, 32, y, check=False)
+    assert (y[:16] == 1).all() and np.isnan(y[16:]).all()
+
+
+def test_shuffles_and_votes() -> None:
+    text = """
+extern "C" __global__ void warp(int* out) {
+    int lane = threadIdx.x % 32, n = threadIdx.x;
+    out[n] = __shfl_xor_sync(0xffffffffu, n, 5);
+    out[64 + n] = __shfl_up_sync(0xffffffffu, n, 3);
+    out[128 + n] = __shfl_down_sync(0xffffffffu, n, 2, 8);
+    out[192 + n] = __shfl_sync(0xffffffffu, n, 7);
+    out[256 + n] = __ballot_sync(0xffffffffu, lane % 3 == 0);
+    out[320 + n] = __any_sync(0xffffffffu, lane == 40) * 2 + __all_sync(0xffffffffu, lane < 32);
+}
+"""
+    out = np.zeros(384, np.int32)
+    run(text, "warp", 1, 64, out)
+    n = np.arange(64)
+    lane, warp = n % 32, n // 32 * 32
+    np.testing.assert_array_equal(out[:64], n ^ 5)
+    np.testing.assert_array_equal(out[64:128], np.where(lane >= 3, n - 3, n))
+    np.testing.assert_array_equal(out[128:192], np.where(lane % 8 + 2 < 8, n + 2, n))
+    np.testing.assert_array_equal(out[192:256], warp + 7)
+    votes = sum(1 << i for i in range(0, 32, 3))
+    assert set(out[256:320].astype(np.uint32).tolist()) == {votes}
+    assert set(out[320:].tolist()) == {1}
+
+
+def test_a_warp_operation_that_some_lanes_never_reach() -> None:
+    text = """
+extern "C" __global__ void diverged(int* out) {
+    if (threadIdx.x < 16) out[threadIdx.x] = __shfl_xor_sync(0xffffffffu, (int)threadIdx.x, 1);
+    __syncthreads();
+}
+"""
+    with pytest.raises(emulate.EmulationError, match="deadlock"):
+        run(text, "diverged", 1, 32, np.zeros(32, np.int32))
+
+
+def test_a_lane_that_left_before_a_warp_operation() -> None:
+    text = """
+extern "C" __global__ void left(int* out) {
+    if (threadIdx.x == 5) return;
+    out[threadIdx.x] = __shfl_xor_sync(0xffffffffu, (int)threadIdx.x, 1);
+}
+"""
+    with pytest.raises(emulate.EmulationError, match="left the kernel"):
+        run(text, "left", 1, 32, np.zeros(32, np.int32))
+
+
+def test_two_and_three_dimensional_launches() -> None:
+    text = """
+extern "C" __global__ void where_am_i(int* out) {
+    int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    out[block * (blockDim.x * blockDim.y * blockDim.z) + thread] = 1000 * block + thread;
+}
+"""
+    out = np.full(2 * 3 * 2 * 24, -1, np.int32)
+    kernel = emulate.compile_kernel(text, "where_am_i", check=True)
+    kernel((2, 3, 2), (4, 3, 2), [out])
+    np.testing.assert_array_equal(out, [1000 * b + t for b in range(12) for t in range(24)])
+
+
+def test_a_text_that_is_no_cxx_is_refused_with_the_compilers_words() -> None:
+    with pytest.raises(emulate.EmulationError, match="refused"):
+        emulate.compile_kernel('extern "C" __global__ void broken(float* x) { x[0] = nonsense; }', "broken")
+
+
+def test_a_warp_exchange_orders_no_memory() -> None:
+    """As CUDA says: a shuffle is no memory barrier, ``__syncwarp`` is."""
+    text = """
+extern "C" __global__ void swap(int* out) {
+    __shared__ int held[32];
+    held[threadIdx.x] = threadIdx.x;
+    ORDER
+    out[threadIdx.x] = held[31 - threadIdx.x];
+}
+"""
+    out = np.zeros(32, np.int32)
+    run(text.replace("ORDER", "__syncwarp();"), "swap", 1, 32, out)
+    np.testing.assert_array_equal(out, np.arange(32)[::-1])
+    with pytest.raises(emulate.EmulationError, match="race in shared memory"):
+        run(text.replace("ORDER", "__shfl_xor_sync(0xffffffffu, 1, 1);"), "swap", 1, 32, out)
