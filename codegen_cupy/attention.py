@@ -9,17 +9,18 @@ Read next: ``attention_forward.cuh``, ``attention_backward.cuh``, ``tinytorch.op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from codegen_cupy.helpers import needed
-from codegen_cupy.host import Call, Launch, View
+from codegen_cupy.host import Call, Launch, Memory, Release, Step, View
 from codegen_cupy.kernel_text import Source
 from codegen_cupy.spell import memory_type
-from tinytorch.dtypes import DType, bfloat16, bool_, float16, float64
+from compiler.config import config
+from tinytorch.dtypes import DType, bfloat16, bool_, float16, float32, float64
 
 #: What a block may use of shared memory on compute capability 9.0 (8.0 allows 163 KiB).
 SHARED_LIMIT = 227 << 10
@@ -94,6 +95,29 @@ def keys_tiles(d: int) -> list[Tiles]:
     return [Tiles(4, 1, 16, 2, 1), Tiles(8, 1, 16, 2, 1)]
 
 
+def fused_tiles(d: int) -> list[Tiles]:
+    """For all gradients at once."""
+    return [t for t in _fused_tiles(d) if shares_evenly(d, t)]
+
+
+def shares_evenly(d: int, t: Tiles) -> bool:
+    """Can the warps divide a tile of dQ, ``other`` rows by ``d`` columns, into equal parts of whole 16s?"""
+    row_parts = t.other // 16
+    return t.warps % row_parts == 0 and -(-d // 16) * 16 % (16 * (t.warps // row_parts)) == 0
+
+
+def _fused_tiles(d: int) -> list[Tiles]:
+    if d <= 64:
+        return [
+            Tiles(8, 1, 64, 2, 1, True), Tiles(8, 1, 64, 2, 1, False), Tiles(4, 1, 64, 2, 2, True),
+            Tiles(4, 1, 64, 2, 2, False), Tiles(8, 1, 32, 2, 1, True), Tiles(8, 2, 32, 2, 1, False),
+            Tiles(4, 2, 32, 2, 2, False), Tiles(8, 1, 128, 2, 1, False), Tiles(4, 2, 64, 2, 1, False),
+        ]  # fmt: skip
+    if d <= 128:
+        return [Tiles(8, 1, 32, 2, 1), Tiles(8, 1, 64, 2, 1), Tiles(4, 1, 32, 2, 1), Tiles(4, 1, 64, 2, 1)]
+    return [Tiles(4, 1, 16, 2, 1)]
+
+
 def queries_tiles(d: int) -> list[Tiles]:
     """For gradients of queries."""
     if d <= 64:
@@ -143,9 +167,11 @@ def _finish(name: str, constants: list[str], parts: Sequence[str], tiles: Tiles 
     )  # fmt: skip
 
 
-def _tile_source(p: Problem, name: str, file: str, tiles: Tiles, shared: int, params: Any) -> Source:
+def _tile_source(
+    p: Problem, name: str, file: str, tiles: Tiles, shared: int, params: Any, more: Sequence[str] = ()
+) -> Source:
     dp = -(-p.sizes[5] // 16) * 16
-    constants = _constants(p, name) + [
+    constants = [*_constants(p, name), *more] + [
         f"constexpr int DP = {dp}, WARPS = {tiles.warps}, THREADS = {32 * tiles.warps}, MT = {tiles.m};",
         f"constexpr int OTHER = {tiles.other}, STAGES = {tiles.stages}, RESIDENT = {tiles.resident};",
         f"constexpr bool REGISTERS = {_flag(tiles.registers)};",
@@ -214,12 +240,33 @@ def backward(p: Problem, keys: Tiles | None = None, queries: Tiles | None = None
     return [keys_launch(p, keys), queries_launch(p, queries)]
 
 
-def keys_launch(p: Problem, tiles: Tiles | None = None) -> Launch:
+def fused_backward(p: Problem, tiles: Tiles | None = None) -> list[Launch]:
+    """All three from one walk, ``dq`` summed atomically in ``dq_sum`` (float32, zero before) and rounded at the end."""
+    return [keys_launch(p, tiles or fused_tiles(p.sizes[5])[0], atomic=True), round_launch(p)]
+
+
+def keys_launch(p: Problem, tiles: Tiles | None = None, *, atomic: bool = False) -> Launch:
     b, _, hk, _, s, d, _ = p.sizes
     tiles = tiles or keys_tiles(d)[0]
     a = _backward_arguments(p, "dk", "dv")
-    source = _tile_source(p, "attention_keys", "attention_keys.cuh", tiles, keys_shared(d, tiles), a.both)
+    if atomic:
+        a.buffers.append(p.views["dq_sum"].buffer)
+    shared = keys_shared(d, tiles, atomic=atomic)
+    name = "attention_fused" if atomic else "attention_keys"
+    source = _tile_source(p, name, "attention_keys.cuh", tiles, shared, a.both, [f"#define ATOMIC {int(atomic)}"])
     return _launch(source, a, (b * hk, -(-s // own_rows(tiles))))
+
+
+def round_launch(p: Problem) -> Launch:
+    b, h, _, t, _, d, _ = p.sizes
+    a = Arguments(p)
+    a.pointers("dq_sum", "dq")
+    count = b * h * t * d // 8
+    a.number(heads=h, rows=t, count=count)
+    a.place("dq", 3)
+    source = _finish("attention_round", [*_constants(p, "attention_round"), "constexpr int THREADS = 256;"],
+                     ("attention_round.cuh",), None, 0, a.both)  # fmt: skip
+    return _launch(source, a, (-(-count // 256), 1))
 
 
 def queries_launch(p: Problem, tiles: Tiles | None = None) -> Launch:
@@ -303,9 +350,10 @@ def forward_shared(d: int, tiles: Tiles) -> int:
     return (own_rows(tiles) + 2 * tiles.stages * tiles.other) * pitch(d) * 2
 
 
-def keys_shared(d: int, tiles: Tiles) -> int:
+def keys_shared(d: int, tiles: Tiles, *, atomic: bool = False) -> int:
     walked = tiles.stages * tiles.other
-    return (2 * own_rows(tiles) + 2 * walked) * pitch(d) * 2 + 2 * walked * 4
+    weights = own_rows(tiles) * (tiles.other + 8) * 2 if atomic else 0
+    return (2 * own_rows(tiles) + 2 * walked) * pitch(d) * 2 + 2 * walked * 4 + weights
 
 
 def queries_shared(d: int, tiles: Tiles) -> int:
@@ -313,35 +361,44 @@ def queries_shared(d: int, tiles: Tiles) -> int:
 
 
 # --- calls in a plan --------------------------------------------------------------------------------------------------
-def forward_call(call: Call, types: Mapping[str, DType], aligned: bool) -> list[Launch]:
-    views = _named(call, ("q", "k", "v", "mask", "state"), ("out", "lse"))
-    return _launches(forward, plain_shared, call, views, types, aligned)
+#: Whether backward sums dQ atomically where bits may depend on timing (``config.deterministic`` forbids it).
+ATOMIC = False
 
 
-def backward_call(call: Call, types: Mapping[str, DType], aligned: bool) -> list[Launch]:
-    views = _named(call, ("g", "q", "k", "v", "delta", "lse", "mask", "state"), ("dq", "dk", "dv"))
-    return _launches(backward, plain_shared, call, views, types, aligned)
+def forward_call(call: Call, types: Mapping[str, DType], aligned: bool) -> list[Step]:
+    p = _problem(call, ("q", "k", "v", "mask", "state"), ("out", "lse"), types, aligned)
+    return [*forward(p)] if _possible(p) else []
 
 
-def _named(call: Call, args: Sequence[str], outs: Sequence[str]) -> dict[str, View]:
+def backward_call(call: Call, types: Mapping[str, DType], aligned: bool) -> list[Step]:
+    p = _problem(call, ("g", "q", "k", "v", "delta", "lse", "mask", "state"), ("dq", "dk", "dv"), types, aligned)
+    if not _possible(p):
+        return []
+    if not (ATOMIC and p.halves) or config.deterministic:
+        return [*backward(p)]
+    b, h, _, t, _, d, _ = p.sizes
+    shape, stride = (b, h, t, d), (h * t * d, t * d, d, 1)
+    name = f"{p.views['dq'].buffer}_sum"
+    p = replace(p, views={**p.views, "dq_sum": View(name, shape, stride, 0)})
+    return [Memory(name, float32, shape, stride, fill=0.0), *fused_backward(p), Release(name)]
+
+
+def _problem(call: Call, args: Sequence[str], outs: Sequence[str], types: Mapping[str, DType], aligned: bool) -> Problem:
     pairs = [*zip(args, call.args, strict=True), *zip(outs, call.outs, strict=True)]
-    return {name: v for name, v in pairs if isinstance(v, View)}
-
-
-def _launches(
-    make: Callable[[Problem], list[Launch]], shared: Callable[[Problem, int], int], call: Call,
-    views: Mapping[str, View], types: Mapping[str, DType], aligned: bool,
-) -> list[Launch]:  # fmt: skip
-    """No launch where the arrays are empty, or too wide for shared memory."""
+    views = {name: v for name, v in pairs if isinstance(v, View)}
     mask = views.get("mask")
-    p = Problem(
+    return Problem(
         types[views["q"].buffer], views, None if mask is None else types[mask.buffer], call.params["causal"],
         float(call.params["scale"]), float(call.params["dropout"]), int(call.params["shift"]), aligned,
     )  # fmt: skip
-    rows = [views[n] for n in ("lse", "delta") if n in views]
+
+
+def _possible(p: Problem) -> bool:
+    """Not where the arrays are empty or too wide for shared memory: there the row's own kernel runs."""
+    rows = [p.views[n] for n in ("lse", "delta") if n in p.views]
     if 0 in p.sizes or not all(_contiguous(v) for v in rows):
-        return []
-    return make(p) if p.halves or shared(p, 1) <= SHARED_LIMIT else []
+        return False
+    return p.halves or plain_shared(p, 1) <= SHARED_LIMIT
 
 
 def _contiguous(v: View) -> bool:

@@ -4,13 +4,23 @@
 // Everything is turned: a warp computes S^T = K Q^T and P^T = exp(S^T - lse), whose layout in registers is already that of
 // the operand in  dV += P^T G  and, with dP^T = V G^T and dS^T = P^T (dP^T - delta), in  dK += dS^T Q.  So weights never
 // pass through shared memory, nothing is summed across blocks, and the result does not depend on timing.
+// With ATOMIC also the gradient of queries comes from here: dS goes through shared memory, so that each warp can take
+// its part of  dQ += dS K  over all columns of the block, added atomically to a float32 buffer that all blocks share.
 
 constexpr int BN = 16 * MT * WARPS, BM = OTHER, NT = BM / 8;
-constexpr int SHARED_BYTES = (2 * BN + 2 * STAGES * BM) * PITCH * 2 + 2 * STAGES * BM * 4;
+constexpr int DS_PITCH = BM + 8;
+constexpr int SHARED_BYTES = (2 * BN + 2 * STAGES * BM) * PITCH * 2 + 2 * STAGES * BM * 4 + ATOMIC * BN * DS_PITCH * 2;
+#if ATOMIC
+constexpr int ROW_PARTS = BM / 16, COLUMN_PARTS = WARPS / ROW_PARTS, QT = DP / COLUMN_PARTS / 8;
+static_assert(WARPS % ROW_PARTS == 0 && QT % 2 == 0, "warps share the tile of dQ evenly");
+#endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     const elem* g, const elem* q, const elem* k, const elem* v, const float* delta, const float* lse,
     const mask_elem* mask, const long long* state, elem* dk, elem* dv,
+#if ATOMIC
+    float* dq_sum,
+#endif
     long long heads, long long group_size, long long rows, long long columns, long long shift,
     long long g0, long long g_batch, long long g_head, long long g_row,
     long long q0, long long q_batch, long long q_head, long long q_row,
@@ -27,6 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     elem* g_tiles = q_tiles + STAGES * BM * PITCH;
     float* lse_tiles = (float*)(g_tiles + STAGES * BM * PITCH);
     float* delta_tiles = lse_tiles + STAGES * BM;
+    elem* ds_tile = (elem*)(delta_tiles + STAGES * BM);  // turned: a row per column of scores; only with ATOMIC
     const int T = (int)rows, S = (int)columns, warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, place = lane % 4;
     const int key_heads = (int)(heads / group_size), first = blockIdx.y * BN, own = warp * 16 * MT;
     const int b = blockIdx.x / key_heads, kv = blockIdx.x % key_heads;
@@ -91,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
         } else {
             add_rows_times_rows(p, k_tile, own, q_tile);
         }
-        if (MASK || within < whole) {
+        if (MASK || within < whole || (ATOMIC && first + BN > S)) {
 #pragma unroll
             for (int m = 0; m < MT; ++m)
 #pragma unroll
@@ -99,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
 #pragma unroll
                     for (int e = 0; e < 4; ++e) {
                         int column = first + own + 16 * m + group + e / 2 * 8, row = at + 8 * n + 2 * place + e % 2;
-                        bool seen = (!MASK || (row < T && column < S)) && (!CAUSAL || column <= row);
+                        bool seen = (!MASK || row < T) && (!(MASK || ATOMIC) || column < S) && (!CAUSAL || column <= row);
                         long long where = MASK ? m0 + b * m_batch + h * m_head + row * m_row + column * m_column : 0;
                         p[m][n][e] = masked(p[m][n][e], mask, where, seen);
                     }
@@ -152,7 +163,51 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
                     ds[m][n][e] = weight * (dp - d.at[e % 2]);
                 }
         }
+#if ATOMIC
+#pragma unroll
+        for (int m = 0; m < MT; ++m)
+#pragma unroll
+            for (int n = 0; n < NT; ++n)
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    *(unsigned*)(ds_tile + (own + 16 * m + 8 * half + group) * DS_PITCH + 8 * n + 2 * place) =
+                        pack_pair(ds[m][n][2 * half], ds[m][n][2 * half + 1], elem());
+#endif
         add_weights_times_rows(sum_k, ds, q_tile);
+#if ATOMIC
+        __syncthreads();
+        float dq[QT][4];
+#pragma unroll
+        for (int n = 0; n < QT; ++n) dq[n][0] = dq[n][1] = dq[n][2] = dq[n][3] = 0.0f;
+        const int row_part = warp % ROW_PARTS * 16, column_part = warp / ROW_PARTS * QT * 8;
+        const elem* ds_at = ds_tile + (lane % 8 + lane / 16 * 8) * DS_PITCH + row_part + lane / 8 % 2 * 8;
+        const elem* k_at = k_tile + lane % 16 * PITCH + column_part + lane / 16 * 8;
+#pragma unroll
+        for (int step = 0; step < BN / 16; ++step) {
+            unsigned x[4];
+            load_matrices_turned(x, ds_at + step * 16 * DS_PITCH);
+#pragma unroll
+            for (int n = 0; n < QT; n += 2) {
+                unsigned y[4];
+                load_matrices_turned(y, k_at + step * 16 * PITCH + n * 8);
+                mma_16x8x16(dq[n], x, y[0], y[1], elem());
+                mma_16x8x16(dq[n + 1], x, y[2], y[3], elem());
+            }
+        }
+        // Two lanes that stand side by side exchange halves: each then has four neighbours of one row.
+        const int row = at + row_part + group + place % 2 * 8;
+        float* to = dq_sum + ((b * heads + h) * T + row) * D + column_part + place / 2 * 4;
+#pragma unroll
+        for (int n = 0; n < QT; ++n) {
+            bool low = place % 2 == 0;
+            float x = __shfl_xor_sync(0xffffffffu, low ? dq[n][2] : dq[n][0], 1);
+            float y = __shfl_xor_sync(0xffffffffu, low ? dq[n][3] : dq[n][1], 1);
+            if (row < T && column_part + 8 * n < D) {
+                if (low) add_4(to + 8 * n, dq[n][0], dq[n][1], x, y);
+                else add_4(to + 8 * n, x, y, dq[n][2], dq[n][3]);
+            }
+        }
+#endif
     }
 
     copies_wait<0>();

@@ -77,7 +77,7 @@ Step = Memory | Launch | Call | Release
 
 #: Rows that have kernels here: from a call, the type of each buffer, and whether inputs are 16-byte aligned, to launches
 #: (none: the row's own kernel after all).
-EXTERN_KERNELS: dict[str, Callable[[Call, Mapping[str, DType], bool], list[Launch]]] = {}
+EXTERN_KERNELS: dict[str, Callable[[Call, Mapping[str, DType], bool], list[Step]]] = {}
 
 
 @dataclass(frozen=True)

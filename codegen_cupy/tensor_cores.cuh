@@ -118,6 +118,19 @@ __device__ __forceinline__ void copies_end_group() {}
 template <int N> __device__ __forceinline__ void copies_wait() {}
 #endif
 
+//: add_4
+// Add four neighbours to global memory; others may do so at the same time.
+__device__ __forceinline__ void add_4(float* to, float a, float b, float c, float d) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" :: "l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+#else
+    atomicAdd(to, a);
+    atomicAdd(to + 1, b);
+    atomicAdd(to + 2, c);
+    atomicAdd(to + 3, d);
+#endif
+}
+
 //: exp2_fast
 // 2 to the power of x by the special function unit (2 ulp); results below 2**-126 become 0, which beside a sum of 1 is
 // nothing.

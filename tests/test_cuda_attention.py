@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -117,6 +118,17 @@ def test_default_tiles(d: int) -> None:
     compare(back_arrays, back_wants, 1.2e-2)
 
 
+@pytest.mark.parametrize(("number", "check"), [(1, True), (4, False)])
+def test_fused_backward(number: int, check: bool) -> None:
+    """The gradient of queries summed atomically by the kernel of keys."""
+    sizes, kind, params, _ = CASES[number]
+    _, (backward, arrays, wants) = Case(sizes, kind, **params).both()
+    arrays["dq_sum"] = np.zeros(sizes[:2] + (sizes[3], sizes[5]), np.float32)
+    backward = replace(backward, views={**backward.views, "dq_sum": view("dq_sum", arrays["dq_sum"])})
+    run(attention.fused_backward(backward, Tiles(2, 1, 32, 2, 1, True)), arrays, check)
+    compare(arrays, wants, TOLERANCE[kind])
+
+
 def test_one_text_for_all_lengths() -> None:
     """Sizes and strides are arguments, so other lengths cost no compilation."""
     texts = set()
@@ -149,6 +161,7 @@ def test_every_proposed_tile_fits() -> None:
         for propose, shared in (
             (attention.forward_tiles, attention.forward_shared), (attention.keys_tiles, attention.keys_shared),
             (attention.queries_tiles, attention.queries_shared),
+            (attention.fused_tiles, partial(attention.keys_shared, atomic=True)),
         ):  # fmt: skip
             for tiles in propose(d):
                 assert tiles.stages >= 2 and shared(d, tiles) * tiles.resident <= attention.SHARED_LIMIT
