@@ -431,3 +431,14 @@ def test_saved_memory_is_reused_by_the_backward_unless_it_is_retained() -> None:
     same(w.grad, first)
     (want,) = torch.autograd.grad(f(x, w)[0], w)
     same(first, want, 1e-5)
+
+
+def test_an_absent_cotangent_of_symbolic_size_is_zeros_of_the_size_of_the_call() -> None:
+    f = torch.compile(lambda x, w: (x * w, (x * w).exp()), backend="aot_eager", dynamic=True)
+    w = rand(3, requires_grad=True)
+    for n in (4, 6, 9):
+        x = rand(n, 3, seed=n)
+        w.grad = None
+        f(x, w)[1].sum().backward()
+        (want,) = torch.autograd.grad((x * w).exp().sum(), w)
+        same(w.grad, want, 1e-5)

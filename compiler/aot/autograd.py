@@ -228,13 +228,13 @@ def _double(joint: Joint, fw: Compiler, bw: Compiler, partition: Partition) -> C
     goes through ``aot_autograd`` once more when a backward first runs with ``create_graph``."""
     built: list[Any] = []
 
-    def double(primals: tuple[Any, ...], states: tuple[Any, ...], cotangents: list[Any]) -> Any:
+    def double(primals: tuple[Any, ...], states: tuple[Any, ...], cotangents: list[Any], shapes: Any) -> Any:
         _refuse_overwritten(joint)
         devices = [d.state.device for d in joint.draws]
         inputs = [
             *_alive(joint, primals),
             *(Tensor._wrap(s, d) for s, d in zip(states, devices, strict=True)),
-            *(_cotangent(g, joint, j) for j, g in enumerate(cotangents)),
+            *(_cotangent(g, like, shape) for g, like, shape in zip(cotangents, joint.tangent_values(), shapes, strict=True)),
         ]
         if not built:
             outs = joint.module.graph.output_node.args[0]
@@ -272,11 +272,8 @@ def _by_requires(module: GraphModule, fw: Compiler, bw: Compiler, partition: Par
     return call
 
 
-def _cotangent(g: Tensor | None, joint: Joint, j: int) -> Tensor:
-    like = joint.tangent_values()[j]
-    if g is None:
-        return Tensor._wrap(runtime.fresh_cotangent(None, like), like.device)
-    return g
+def _cotangent(g: Tensor | None, like: Tensor, shape: Any) -> Tensor:
+    return Tensor._wrap(runtime.Layout(like).array(None, shape), like.device) if g is None else g
 
 
 def _refuse_overwritten(joint: Joint) -> None:

@@ -210,7 +210,8 @@ def _node(w: _Writer, c: Compiled, args: list[str], made: list[int]) -> None:
     alive = _versioned(c, made)
     primals = f"({''.join(_held(c, i, a) + ', ' for i, a in enumerate(args))})" if c.double is not None else "()"
     states = "".join(f"r{i}, " for i in range(len(joint.draws)))
-    w.add(f"node.whole = backward([{', '.join(values)}], {primals}, ({states}))")
+    shapes = "".join(f"o{k}.shape, " for k in joint.tangents)
+    w.add(f"node.whole = backward([{', '.join(values)}], ({shapes}), {primals}, ({states}))")
     if alive:
         w.add(f"node.saved = [{', '.join(alive)}]")
 
@@ -244,25 +245,25 @@ def _backward_of(c: Compiled) -> Callable[..., Any]:
     where = [(order[g], joint.depends.get(g, frozenset())) for _, g in wanted]
     handed_on = {order[g]: _tangent_number(outputs[g]) for _, g in wanted if outputs[g].name.startswith("tangents_")}
     devices = {order[g]: outputs[g].meta["val"].device for _, g in wanted}
-    likes = joint.tangent_values()
+    layouts = [Layout(t) for t in joint.tangent_values()]
     run, double, error = c.backward, c.double, joint.error
     tangents = range(len(joint.tangents))
     donated = [i for i, given in enumerate(c.donated) if given]
 
-    def backward(saved: list[Any], primals: tuple[Tensor, ...], states: tuple[Any, ...]) -> Any:
+    def backward(saved: list[Any], shapes: Any, primals: tuple[Tensor, ...], states: tuple[Any, ...]) -> Any:
         def whole(cotangents: list[Any], create_graph: bool, retain_graph: bool) -> list[Any]:
             if error is not None:
                 raise error
             absent = {j for j in tangents if cotangents[j] is None}
             if create_graph:
                 assert double is not None
-                return _masked(double(primals, states, cotangents), where, absent)
+                return _masked(double(primals, states, cotangents, shapes), where, absent)
             assert run is not None
             kept = list(saved)
             if retain_graph:  # a later backward wants them as they are
                 for i in donated:
                     kept[i] = kept[i].copy()
-            given = run(kept + [fresh_cotangent(g, like) for g, like in zip(cotangents, likes, strict=True)])
+            given = run(kept + [x.array(g, shape) for x, g, shape in zip(layouts, cotangents, shapes, strict=True)])
             made = {n: Tensor._wrap(given[n], device) for n, device in devices.items()}
             for n, j in handed_on.items():
                 made[n] = cotangents[j] if cotangents[j] is not None else made[n]
@@ -284,22 +285,27 @@ def _masked(values: Any, where: Sequence[tuple[int, frozenset[int]]], absent: se
     return [values[n] if needs - absent else None for n, needs in where]
 
 
-def fresh_cotangent(g: Any, like: Any) -> Any:
-    """The array of a cotangent, laid out as the backward was compiled for; zeros for an absent one."""
-    if g is None:
+class Layout:
+    """How a backward wants a cotangent to lie: the dimensions from the outermost in memory to the innermost."""
+
+    def __init__(self, like: Tensor) -> None:
         data = like._data
-        return array_module(like.device).zeros(tuple(int(s) for s in data.shape), data.dtype)
-    array, wanted = g._data, like._data
-    if array.strides == wanted.strides or array.ndim == 0:
-        return array
-    return relaid(array, wanted, array_module(like.device))
+        self.order = tuple(sorted(range(len(data.shape)), key=lambda d: (-meta.hint(data.strides[d]), d)))
+        self.back = tuple(sorted(self.order, key=self.order.__getitem__))
+        self.plain = self.order == self.back
+        self.dtype = data.dtype
+        self.xp = array_module(like.device)
 
-
-def relaid(array: Any, like: Any, xp: Any) -> Any:
-    """A copy of ``array`` with the order of strides of ``like``."""
-    order = sorted(range(array.ndim), key=lambda d: -int(like.strides[d]))
-    back = sorted(range(array.ndim), key=order.__getitem__)
-    return xp.ascontiguousarray(array.transpose(order)).transpose(back)
+    def array(self, g: Tensor | None, shape: Sequence[int]) -> Any:
+        """The array of ``g``, copied if it lies otherwise; zeros of ``shape`` for an absent one."""
+        if g is None:
+            found = self.xp.zeros(tuple(shape[d] for d in self.order), self.dtype)
+            return found if self.plain else found.transpose(self.back)
+        found = g._data if self.plain else g._data.transpose(self.order)
+        if found.flags.c_contiguous:
+            return g._data
+        copy = self.xp.array(found, order="C")
+        return copy if self.plain else copy.transpose(self.back)
 
 
 # --- inputs written in place, results ---------------------------------------------------------------------------------
