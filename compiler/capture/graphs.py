@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks
+from compiler.capture.values.array import ArrayValue
 from compiler.capture.values.base import ConstantValue, NotConstantError, Value, realize
 from compiler.capture.values.mapping import DictValue
 from compiler.capture.values.number import NumberValue
@@ -185,7 +186,7 @@ def example(tx: Tracer, value: Value) -> Any:
     value = realize(tx, value)
     if isinstance(value, TensorValue):
         return value.fake
-    if isinstance(value, NumberValue):
+    if isinstance(value, NumberValue | ArrayValue):
         return value.tensor.fake
     return _convert(tx, value, example)
 
@@ -195,7 +196,7 @@ def argument(tx: Tracer, value: Value) -> Any:
     value = realize(tx, value)
     if isinstance(value, TensorValue):
         return tx.node_of(value)
-    if isinstance(value, NumberValue):
+    if isinstance(value, NumberValue | ArrayValue):
         return tx.node_of(value.tensor)
     if isinstance(value, SymIntValue):
         tx.use_symbols(value.expr)

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.capture.source import Source, escape, literal
+from compiler.capture.values.array import ArrayValue
 from compiler.capture.values.base import FALSE, NONE, NOT_IMPLEMENTED, TRUE, ConstantValue, Lazy, Value
 from compiler.capture.values.function import (
     BoundMethod,
@@ -441,6 +442,26 @@ def _tensor(tx: Tracer, obj: Tensor, source: Source) -> Value:
     return tx.remember(obj, value)  # type: ignore[no-any-return]
 
 
+def _array(tx: Tracer, obj: Any, source: Source) -> Value:
+    """A NumPy array from outside: its tensor is made by the check, over the same memory."""
+    if type(obj) is not np.ndarray or obj.dtype.kind not in "biufc" or any(s < 0 for s in obj.strides):
+        return _object(tx, obj, source)
+    names = tx.namespace
+    tx.guard("TYPE", "type({0}) is {1}", source, names.source(np.ndarray))
+    tx.guard("TENSOR", f"{{0}}.shape == {obj.shape!r} and {{0}}.strides == {obj.strides!r}", source)
+    tx.guard("TENSOR", "{0}.dtype == {1}", source, names.source(obj.dtype, obj.dtype.name))
+    where = Source("{1}({0})", source, names.source(_over, "tensor_over"))
+    real = _over(obj)
+    tensor = tx.new_tensor(fake_like(real, storages=tx.storages), None, where, real)
+    tensor.example = Tensor._wrap(tensor.fake._data, tensor.fake.device)
+    return tx.remember(obj, ArrayValue(tensor, source, obj))  # type: ignore[no-any-return]
+
+
+def _over(array: Any) -> Tensor:
+    """A tensor over the array's memory."""
+    return Tensor._wrap(array, cpu)
+
+
 class _InputOp:
     """Stands for whatever made a non-leaf input."""
 
@@ -543,6 +564,7 @@ _BY_BASE: list[tuple[Any, Builder]] = [
     (DType, _identity),
     (Device, _equal),
     (np.dtype, _equal),
+    (np.ndarray, _array),
     (np.generic, _equal),
     ((UnionType, GenericAlias), _equal),
     (Tensor, _tensor),

@@ -8,6 +8,7 @@ from compiler.capture.models import (
     iterators,
     mappings,
     numbers,
+    numpy_,
     objects_,
     optimizers,
     polyfills,
@@ -20,6 +21,6 @@ from compiler.capture.models.registry import get, is_pure, new_of, refuse
 new = new_of
 
 __all__ = [
-    "builtins_", "doors", "get", "is_pure", "iterators", "mappings", "new", "new_of", "numbers", "objects_", "optimizers", "polyfills",
+    "builtins_", "doors", "get", "is_pure", "iterators", "mappings", "new", "new_of", "numbers", "numpy_", "objects_", "optimizers", "polyfills",
     "refuse", "sequences", "sets", "tensors",
 ]  # fmt: skip

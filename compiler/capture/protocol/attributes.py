@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks
 from compiler.capture.source import Source
+from compiler.capture.values.array import ArrayValue
 from compiler.capture.values.base import NONE, ConstantValue, Lazy, NotConstantError, Value, realize
 from compiler.capture.values.function import (
     BoundMethod,
@@ -411,6 +412,13 @@ def _tensor_attribute(tx: Tracer, value: Value, name: str) -> Value | None:
     return tensors.attribute(tx, value, name)
 
 
+def _array_attribute(tx: Tracer, value: Value, name: str) -> Value | None:
+    assert isinstance(value, ArrayValue)
+    from compiler.capture.models import numpy_
+
+    return numpy_.attribute(tx, value, name)
+
+
 def _opaque_attribute(tx: Tracer, value: Value, name: str) -> Value | None:
     raw = lookup(tx, value.pytype(), name)
     if raw is not None and isinstance(raw[1], C_FUNCTIONS) and not isinstance(raw[1], GetSetDescriptorType):
@@ -448,6 +456,7 @@ _SPECIAL: dict[type, Any] = {
     ModeValue: _mode_attribute,
     TensorValue: _tensor_attribute,
     OpaqueValue: _opaque_attribute,
+    ArrayValue: _array_attribute,
     CellValue: _cell_attribute,
     BuiltinValue: _builtin_attribute,
 }

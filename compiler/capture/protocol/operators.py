@@ -9,8 +9,11 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from compiler.capture import breaks, graphs
 from compiler.capture.protocol import attributes, calls
+from compiler.capture.values.array import ArrayValue
 from compiler.capture.values.base import ConstantValue, NotConstantError, Value, realize
 from compiler.capture.values.function import BoundMethod, BuiltinValue, ClassValue
 from compiler.capture.values.identity import IdValue
@@ -67,6 +70,18 @@ def _is_number(v: Value) -> bool:
     return isinstance(v, SymIntValue | NumberValue) or (isinstance(v, ConstantValue) and isinstance(v.value, int | float | complex))
 
 
+def _is_numeric(v: Value) -> bool:
+    """A known number, NumPy's scalars included."""
+    return isinstance(v, ConstantValue) and isinstance(v.value, int | float | complex | np.generic)
+
+
+def _with_array(a: Value, b: Value) -> bool:
+    """One is an array, the other an array or a known number."""
+    return (isinstance(a, ArrayValue) and (isinstance(b, ArrayValue) or _is_numeric(b))) or (
+        isinstance(b, ArrayValue) and _is_numeric(a)
+    )
+
+
 def now(tx: Tracer, fn: Any, *args: Any) -> Value:
     """Run ``fn`` on known operands; its exception is the program's."""
     try:
@@ -86,6 +101,10 @@ def binary(tx: Tracer, op: str, a: Value, b: Value, inplace: bool = False) -> Va
     fn, inplace_fn, name = BINARY[op]
     if _is_plain(a) and _is_plain(b):
         return now(tx, fn, a.const(), b.const())
+    if _is_numeric(a) and _is_numeric(b) and not inplace:
+        return now(tx, fn, a.const(), b.const())
+    if _with_array(a, b) and not (inplace and isinstance(a, ArrayValue)) and op not in ("<<", ">>"):
+        return tx.models.numpy_.binary(tx, fn, a, b)
     if isinstance(a, TensorValue) and (isinstance(b, TensorValue) or _is_number(b)):
         return graphs.call(tx, inplace_fn if inplace else fn, [a, b], {})
     if isinstance(b, TensorValue) and _is_number(a):
@@ -158,6 +177,10 @@ def compare(tx: Tracer, op: str, a: Value, b: Value) -> Value:
     fn, slot, mirrored = COMPARE[op]
     if _is_plain(a) and _is_plain(b):
         return now(tx, fn, a.const(), b.const())
+    if _is_numeric(a) and _is_numeric(b):
+        return now(tx, fn, a.const(), b.const())
+    if _with_array(a, b):
+        return tx.models.numpy_.binary(tx, fn, a, b)
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         other = b if isinstance(a, TensorValue) else a
         if isinstance(other, TensorValue) or _is_number(other):
