@@ -106,6 +106,6 @@ def _unknown(name: str) -> str:
 def load_codegen(name: str) -> Codegen:
     """The package that builds kernels; BackendError says what is missing."""
     try:
-        return importlib.import_module(name)  # type: ignore[return-value]
+        return importlib.import_module(name)
     except ImportError as e:
         raise BackendError(f"the codegen package {name!r} cannot be imported: {e}") from e
