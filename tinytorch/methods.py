@@ -29,7 +29,7 @@ from tinytorch.functions import (
 from tinytorch.functions.args import sizes
 from tinytorch.ops import composite
 from tinytorch.ops.opdef import TABLE, Op
-from tinytorch.tensor import Tensor
+from tinytorch.tensor import Tensor, address
 
 #: room -> the names that are methods too
 METHODS: dict[Any, str] = {
@@ -302,7 +302,7 @@ def _attach_members() -> None:
         "resolve_neg": lambda self: self,
         "new_tensor": lambda self, data, **k: creation.tensor(data, **{"dtype": self.dtype, "device": self.device, **k}),
         "new": _new_of_size,
-        "data_ptr": lambda self: self._data.ctypes.data if hasattr(self._data, "ctypes") else self._data.data.ptr,
+        "data_ptr": lambda self: address(self._data),
         "index_put_": _index_put_,
         "unsqueeze_": lambda self, dim: _rebind(self, self.unsqueeze(dim)),
         "squeeze_": lambda self, dim=None: _rebind(self, self.squeeze(dim)),

@@ -25,10 +25,134 @@ class Storage:
         self.version = 0
 
 
+def address(data: Any) -> int:
+    """Where the first element of a NumPy or CuPy array lies."""
+    return int(data.ctypes.data if hasattr(data, "ctypes") else data.data.ptr)
+
+
 class Size(tuple):  # type: ignore[type-arg]
     """``torch.Size``: a tuple of ints that prints its name and counts elements."""
 
     __slots__ = ()
+
+    def numel(self) -> Any:
+        n: Any = 1
+        for s in self:
+            n = n * s
+        return n
+
+    def __repr__(self) -> str:
+        return f"tinytorch.Size({list(self)})"
+
+    def __getitem__(self, i: Any) -> Any:
+        got = super().__getitem__(i)
+        return Size(got) if isinstance(i, slice) else got
+
+    def __add__(self, other: Any) -> Size:
+        return Size(super().__add__(tuple(other)))
+
+
+class Tensor:
+    """A multi-dimensional array with a gradient.  Mirrors ``torch.Tensor``.
+
+    ``_data`` is a NumPy or CuPy array, or a fake one; views share its memory.  A view knows its ``_base`` and the
+    ``_chain`` of view calls that leads there, so that a write through it can reach the base's history.
+    """
+
+    # Defaults on the class keep making a tensor cheap: most tensors never own most of these.
+    _data: Any
+    device: Device
+    grad: Tensor | None = None
+    _requires_grad: bool = False
+    _node: Any = None
+    _number: int = 0
+    _storage: Storage | None = None
+    _base: Tensor | None = None
+    _chain: tuple[tuple[Op, dict[str, Any]], ...] = ()
+    _view_version: int = 0
+    _hooks: dict[int, Any] | None = None
+    _post_hooks: Any = None
+    _retains_grad: bool = False
+    _inference: bool = False
+    name: str | None = None
+
+    if TYPE_CHECKING:  # what ``methods`` attaches
+
+        data: Any
+
+        def __getattr__(self, name: str) -> Any: ...
+
+        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = __matmul__ = cast(Any, None)
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = cast(Any, None)
+        __iadd__ = __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = cast(Any, None)
+        __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __rmatmul__ = cast(Any, None)
+        __iand__ = __ior__ = __ixor__ = __lt__ = __le__ = __gt__ = __ge__ = cast(Any, None)
+        __neg__ = __pos__ = __abs__ = __invert__ = __getitem__ = __setitem__ = __len__ = __iter__ = cast(Any, None)
+        __bool__ = __int__ = __float__ = __index__ = __contains__ = cast(Any, None)
+
+    @staticmethod
+    def _wrap(data: Any, device: Device) -> Tensor:
+        t = object.__new__(Tensor)
+        t._data = data
+        t.device = device
+        return t
+
+    @staticmethod
+    def _view(of: Tensor, data: Any, op: Op | None, params: dict[str, Any]) -> Tensor:
+        """A tensor over part of the memory of ``of``."""
+        t = object.__new__(Tensor)
+        t._data = data
+        t.device = of.device
+        if of._storage is None:
+            of._storage = Storage()
+        t._storage = of._storage
+        if op is not None:
+            t._base = of if of._base is None else of._base
+            t._chain = (*of._chain, (op, params))
+            t._view_version = t._storage.version
+        return t
+
+    # --- memory --------------------------------------------------------------------------------------------------
+    @property
+    def shape(self) -> Size:
+        return Size(self._data.shape)
+
+    @property
+    def dtype(self) -> DType:
+        return dtypes.from_numpy(self._data.dtype)
+
+    @property
+    def ndim(self) -> int:
+        return len(self._data.shape)
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Strides in elements."""
+        data = self._data
+        item = data.dtype.itemsize
+        strides = tuple(s // item for s in data.strides)
+        return strides if dim is None else strides[dim]
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self._data.shape[dim]
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """Whether rows lie one after another in memory."""
+        shape, strides = self._data.shape, self._data.strides
+        step: Any = self._data.dtype.itemsize
+        for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+            if not (type(size) is int and size == 1):
+                if type(size) is int and size == 0:
+                    return True
+                if stride != step:
+                    return any(type(s) is int and s == 0 for s in shape)
+                step = step * size
+        return True
+
+    def storage_offset(self) -> Any:
+        """Elements before the first one, in the memory that the base owns."""
+        if self._base is None or hasattr(self._data, "is_fake"):
+            return 0
+        return (address(self._data) - address(self._base._data)) // self._data.itemsize
 
     def numel(self) -> Any:
         n: Any = 1

@@ -103,12 +103,12 @@ def values(name: str, t: T, dtype: str) -> Any:
     return v.reshape(t.shape)
 
 
-def tensors(torch: Any, case: Case, dtype: str, requires_grad: bool) -> dict[str, Any]:
+def tensors(torch: Any, case: Case, dtype: str, requires_grad: bool, device: str = "cpu") -> dict[str, Any]:
     made = {}
     for key, t in case.inputs.items():
         kind = t.dtype or ("bool" if t.kind == "bool" else "int64" if t.kind.startswith("index") else dtype)
         x = torch.tensor(values(f"{case.name}.{key}", t, kind).tolist(), dtype=getattr(torch, kind))
-        x = x.reshape(t.shape).clone()
+        x = x.reshape(t.shape).clone().to(device)
         if requires_grad and t.dtype is None and kind in (*FLOATS, *COMPLEX):
             x.requires_grad_(True)
         made[key] = x
@@ -116,11 +116,11 @@ def tensors(torch: Any, case: Case, dtype: str, requires_grad: bool) -> dict[str
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
-def run(torch: Any, case: Case, dtype: str) -> Result:
+def run(torch: Any, case: Case, dtype: str, device: str = "cpu") -> Result:
     differentiable = case.grad and dtype in (*FLOATS, *COMPLEX)
     result = Result()
     try:
-        made = tensors(torch, case, dtype, differentiable)
+        made = tensors(torch, case, dtype, differentiable, device)
         space = {"torch": torch, "F": torch.nn.functional, "nan": float("nan"), "inf": float("inf"), **made}
         space["dtype"] = getattr(torch, dtype)
         if case.setup:
@@ -175,7 +175,7 @@ def gradients(torch: Any, out: Any, inputs: list[Any], result: Result) -> None:
         n = o.numel()
         w = torch.tensor(((stream(f"weight{i}", n) % 9 - 4) / 4).tolist(), dtype=torch.float64).reshape(o.shape)
         o = torch.view_as_real(o).sum(-1) if o.is_complex() else o
-        part = (o * w.to(o.dtype)).sum()
+        part = (o * w.to(o.device, o.dtype)).sum()
         total = part if total is None else total + part
     if total is None or not inputs:
         return

@@ -25,7 +25,8 @@ def _matmul_infer(x: Meta, y: Meta) -> Meta:
 
 def _matmul_kernel(xp: Any, x: Any, y: Any) -> Any:
     """Half types multiply in float32 and round once."""
-    if xp.__name__ == "numpy" and x.dtype.itemsize == 2:
+    half = x.dtype.itemsize == 2 and x.dtype.kind in "fV"
+    if half and (xp.__name__ == "numpy" or (x.ndim > 2 and x.dtype.kind == "V")):  # CuPy has no batches of bfloat16
         wide = dtypes.float32.np
         return xp.matmul(x.astype(wide), y.astype(wide)).astype(x.dtype)
     return xp.matmul(x, y)

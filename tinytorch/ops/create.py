@@ -11,7 +11,7 @@ import numpy as np
 
 from tinytorch import dtypes
 from tinytorch.device import array_module
-from tinytorch.ops.opdef import Meta, Op
+from tinytorch.ops.opdef import Meta, Op, elementwise_strides
 
 full = Op(
     name="full",
@@ -41,14 +41,14 @@ empty = Op(
 def _to_device_kernel(xp: Any, x: Any, device: Any) -> Any:
     target = array_module(device)
     if target is np:
-        return x.get() if hasattr(x, "get") else x.copy()
+        return x.get(order="A") if hasattr(x, "get") else x.copy(order="K")
     return target.asarray(x)
 
 
 to_device = Op(
     name="to_device",
     kind="extern",
-    infer=lambda x, device: Meta(x.shape, x.dtype),
+    infer=lambda x, device: Meta(x.shape, x.dtype, elementwise_strides(x.shape, [x])),
     kernel=_to_device_kernel,
     vjp=lambda out, x, device: (_back_to(x.device),),
     recompute="save",

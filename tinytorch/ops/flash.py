@@ -149,7 +149,7 @@ def _backward_kernel(
 ) -> tuple[Any, Any, Any]:
     """The weights again from the scores and their saved sums; then the chain rule, block by block."""
     scores = Scores(xp, q, k, mask, state, **p)
-    wide, (b, h, t, s) = scores.wide, scores.shape
+    wide, (b, h, t, _) = scores.wide, scores.shape
     g, values = g.reshape(*scores.lead, t, -1), v[:, :, None]
     delta, lse = (x.reshape(*scores.lead, t, 1) for x in (delta, lse))
     lse = xp.where(lse == -math.inf, wide.type(math.inf), lse)  # a row that sees nobody has weights of zero

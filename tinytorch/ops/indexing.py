@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tinytorch import dtypes
+from tinytorch.ops.cupy_gaps import argsort as stable_argsort
+from tinytorch.ops.cupy_gaps import update_at
 from tinytorch.ops.opdef import TABLE, Meta, Op, Shape, broadcast_shapes, elementwise_strides
 
 
@@ -17,12 +19,7 @@ def _zeros(shape: Shape, like: Any) -> Any:
 
 
 def _add_at(xp: Any, out: Any, place: Any, values: Any) -> None:
-    if xp.__name__ == "cupy":
-        import cupyx
-
-        cupyx.scatter_add(out, place, values)
-    else:
-        xp.add.at(out, place, values)
+    update_at(xp, "add", out, place, values)
 
 
 # --- the transpose of a slice -----------------------------------------------------------------------------------------
@@ -408,8 +405,8 @@ def _argsort_kernel(xp: Any, x: Any, dim: int, descending: bool, stable: bool = 
     if not x.ndim:
         return xp.zeros((), xp.int64)
     if not descending:
-        return xp.argsort(x, dim, kind="stable").astype(xp.int64)
-    order = xp.flip(xp.argsort(xp.flip(x, dim), dim, kind="stable"), dim)
+        return stable_argsort(xp, x, dim).astype(xp.int64)
+    order = xp.flip(stable_argsort(xp, xp.flip(x, dim), dim), dim)
     return xp.ascontiguousarray(x.shape[dim] - 1 - order).astype(xp.int64)
 
 
@@ -446,7 +443,7 @@ copy_slices = Op(
 
 # --- scatter with a combine -------------------------------------------------------------------------------------------
 def _scatter_reduce_update(xp: Any, out: Any, places: Any, values: Any, reduce: str, include_self: bool) -> None:
-    ufunc = {"prod": xp.multiply, "amax": xp.maximum, "amin": xp.minimum}[reduce]
+    ufunc = {"prod": "multiply", "amax": "maximum", "amin": "minimum"}[reduce]
     if not include_self:  # the first value of each place replaces: start from the identity
         kind = out.dtype.kind
         if reduce == "prod":
@@ -455,7 +452,7 @@ def _scatter_reduce_update(xp: Any, out: Any, places: Any, values: Any, reduce: 
             out[places] = xp.iinfo(out.dtype).min if reduce == "amax" else xp.iinfo(out.dtype).max
         else:
             out[places] = -xp.inf if reduce == "amax" else xp.inf
-    ufunc.at(out, places, values)
+    update_at(xp, ufunc, out, places, values)
 
 
 def _scatter_reduce_vjp(out: Any, x: Any, index: Any, src: Any, dim: int, reduce: str, include_self: bool) -> Any:

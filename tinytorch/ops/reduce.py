@@ -10,6 +10,7 @@ from typing import Any
 
 from tinytorch import dtypes
 from tinytorch.dtypes import DType
+from tinytorch.ops.cupy_gaps import accumulate
 from tinytorch.ops.opdef import TABLE, Meta, Op, Shape
 
 
@@ -266,10 +267,10 @@ def _cumarg_kernel(keeps: str) -> Any:
     def kernel(xp: Any, x: Any, dim: int) -> Any:
         if not x.ndim:
             return xp.zeros((), xp.int64)
-        best = getattr(xp, keeps).accumulate(x, axis=dim)
+        best = accumulate(xp, keeps, x, dim)
         place = xp.arange(x.shape[dim]).reshape([-1 if d == dim else 1 for d in range(x.ndim)])
         new = (x == best) | (x != x)
-        return xp.maximum.accumulate(xp.where(new, place, 0), axis=dim).astype(xp.int64)
+        return accumulate(xp, "maximum", xp.where(new, place, 0), dim).astype(xp.int64)
 
     return kernel
 
@@ -293,7 +294,7 @@ def _logcumsumexp_kernel(xp: Any, x: Any, dim: int) -> Any:
     if not x.ndim:
         return x.copy()
     wide = x.astype(dtypes.float32.np) if x.dtype.itemsize == 2 else x
-    return xp.logaddexp.accumulate(wide, axis=dim).astype(x.dtype, copy=False)
+    return accumulate(xp, "logaddexp", wide, dim).astype(x.dtype, copy=False)
 
 
 def _logcumsumexp_vjp(out: Any, x: Any, dim: int) -> Any:

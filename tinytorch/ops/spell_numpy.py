@@ -14,6 +14,7 @@ import numpy as np
 
 from tinytorch.dtypes import DType
 from tinytorch.ops import special
+from tinytorch.ops.cupy_gaps import OTHERWISE
 from tinytorch.ops.opdef import Op
 
 try:  # what ``np.errstate(all="ignore")`` does, at a sixth of its price: the state is a context variable
@@ -90,7 +91,9 @@ def handler(xp: Any) -> ArrayHandler:
 def spelling(op: Op) -> Callable[..., Any]:
     """The eager kernel of a pointwise row: its ufunc where it names one, else its body over arrays."""
     if op.ufunc is not None:
-        name, fast = op.ufunc, getattr(np, op.ufunc)
+        name, fast, other = op.ufunc, getattr(np, op.ufunc), OTHERWISE.get(op.ufunc)
+        if other is not None:
+            return lambda xp, *arrays: fast(*arrays) if xp is np else other(xp, *arrays)
         return lambda xp, *arrays: fast(*arrays) if xp is np else getattr(xp, name)(*arrays)
     body = op.body
     return lambda xp, *arrays, **params: body(handler(xp), *arrays, **params)
