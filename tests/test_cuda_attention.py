@@ -143,7 +143,7 @@ def test_a_barrier_left_out_is_caught() -> None:
     (launch,) = attention.forward(forward, Tiles(2, 1, 32, 2, 1, True))
     broken = launch.source.text.replace("__syncthreads();", "", 1)
     assert broken != launch.source.text
-    with pytest.raises(emulate.EmulationError, match="race|before anything is written"):
+    with pytest.raises(emulate.EmulationError, match=r"race|before anything is written"):
         run([replace(launch, source=replace(launch.source, text=broken))], arrays, True)
 
 
