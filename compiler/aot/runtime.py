@@ -292,7 +292,7 @@ class Layout:
         data = like._data
         self.order = tuple(sorted(range(len(data.shape)), key=lambda d: (-meta.hint(data.strides[d]), d)))
         self.back = tuple(sorted(self.order, key=self.order.__getitem__))
-        self.plain = self.order == self.back
+        self.plain = self.order == tuple(range(len(self.order)))
         self.dtype = data.dtype
         self.xp = array_module(like.device)
 
