@@ -60,6 +60,18 @@ def _call(b: ir.IRBuilder, entry: ir.Value, *values: ir.Value) -> ir.Value:
     return b.call(b.inttoptr(entry, ENTRY.as_pointer()), values)
 
 
+def _ask(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    fn = b.inttoptr(address, ir.FunctionType(I32, []).as_pointer())
+    return b.sext(b.call(fn, []), I64)
+
+
+def _tell(b: ir.IRBuilder, address: ir.Value, n: ir.Value) -> ir.Value:
+    fn = b.inttoptr(address, ir.FunctionType(ir.VoidType(), [I32]).as_pointer())
+    return b.call(fn, [b.trunc(n, I32)])
+
+
+word("ask", types.int64, _ask)
+word("tell", types.void, _tell)
 word("atomic_load", types.int64, lambda b, p, at: b.load_atomic(b.gep(p, [at]), "seq_cst", 8))
 word("atomic_store", types.void, lambda b, p, at, v: b.store_atomic(v, b.gep(p, [at]), "seq_cst", 8))
 word("atomic_add", types.int64, lambda b, p, at, v: b.atomic_rmw("add", b.gep(p, [at]), v, "seq_cst"))

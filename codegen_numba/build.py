@@ -17,18 +17,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codegen_numba import externs, kernels, layout, runtime
+from codegen_numba import blas, externs, kernels, layout, matmul, pool, runtime, templates
 from codegen_numba.analysis import known
 from codegen_numba.compile import Source
 from codegen_numba.emit import Argument, Emitter
 from codegen_numba.layout import ERROR, FIRST, LINE, VALUE, WHO, Chunk, Table, text_of
+from codegen_numba.matmul import Template
 from codegen_numba.rebase import rebase
 from codegen_numba.schedule import Phase, Tune, phases
 from codegen_numba.spell import literal, memory_type, to_memory
 from compiler import logs
 from compiler.config import Config
 from compiler.loop.ir import Alloc, ArrayView, Buffer, Extern, Int, Kernel, Plan, Run, Scalar
-from compiler.sym.expr import Expr, Symbol, as_int
+from compiler.sym.expr import Expr, lift, Symbol, as_int
 
 Array = npt.NDArray[Any]
 _serial = itertools.count()
@@ -105,6 +106,7 @@ class Builder:
         self.inputs = {b.name: n for n, b in enumerate(plan.inputs)}
         self.outputs: dict[int, str] = {}  # id of a kept chunk -> its variable
         self.views: list[tuple[ArrayView, str]] = []
+        self.templates: dict[int, Template] = {}  # steps that are library calls run as phases
         self._name_addresses()
         self.derived: list[tuple[Any, Any, int]] = []  # words that are others plus a number of bytes
         rebased = [rebase(k) for k in plan.kernels]
@@ -118,6 +120,11 @@ class Builder:
         """Words for inputs and outputs (as objects, made addresses by the first record), sizes, temporaries."""
         ask = "id({})" if runtime.DATA_WORD is not None else "{}.ctypes.data"
         used = {a for s in self.plan.steps if isinstance(s, Run) for a in s.args}
+        for n, s in enumerate(self.plan.steps):
+            template = templates.of(s, self.buffers) if isinstance(s, Extern) else None
+            if template is not None:
+                self.templates[n] = template
+                used |= {v.buffer for v in template.slots if isinstance(v, ArrayView)}
         for n, b in enumerate(self.plan.inputs):
             if any(self.memory.donated.get(u, u) == b.name for u in used):
                 self.table.vary(("array", b.name), ask.format(f"a{n}"))
@@ -175,8 +182,9 @@ class Builder:
     # --- steps ---
     def _walk_steps(self) -> None:
         self.pending = 0  # first record not yet launched
+        self.in_blas = False
         self._prepare()
-        for step in self.plan.steps:
+        for n, step in enumerate(self.plan.steps):
             match step:
                 case Alloc(buffer, fill, _):
                     if fill is not None:
@@ -184,8 +192,11 @@ class Builder:
                 case Run(kernel, args, sizes):
                     self._run(kernel, args, dict(sizes))
                 case Extern():
-                    self._launch()
-                    self._extern(step)
+                    if n in self.templates:
+                        self._template(self.templates[n])
+                    else:
+                        self._launch()
+                        self._extern(step)
         self._launch()
 
     def _record(self, source: Source, slots: list[Any], extent: Any, parts: Any, align: int, messages: Any = ()) -> None:
@@ -280,9 +291,42 @@ class Builder:
         text = f"max(1, min({most}, ({text_of(extent * cost)}) // {each}, {text_of(extent)}))"
         return self.table.vary(("parts", text), text)
 
+    # --- library calls that run as phases ---
+    def _template(self, t: Template) -> None:
+        """Between telling BLAS to leave the threads to us, and telling it that we are done."""
+        self._show(t.source)
+        if not self.in_blas:
+            self._blas(blas.ENTER, "set_threads", "get_threads")
+            self.in_blas = True
+        slots = [self._template_slot(x, t) for x in t.slots]
+        work = known(t.work)
+        shared = self.threads if work is None or work > matmul.SMALL else 1
+        extent = known(t.extent)
+        parts = self.table.number(min(shared, extent) if extent is not None else shared)
+        self._record(t.source, slots, self.table.number(t.extent), parts, t.align)
+
+    def _template_slot(self, x: Any, t: Template) -> Any:
+        if isinstance(x, ArrayView):
+            return self.address(x.buffer, (known(x.offset) or 0) * self.buffers[x.buffer].dtype.itemsize)
+        if isinstance(x, tuple):
+            return self.table.fix(x, x[1])
+        if x == "scratch":
+            return self._scratch(("work", id(t), "template"), lift(t.scratch) * self.threads)
+        return self.table.number(x)
+
+    def _blas(self, source: Source, *functions: str) -> None:
+        library = blas.find()
+        addresses = [self.table.fix(("blas", f), getattr(library, f)) for f in functions]
+        state = self.table.fix(("blas", "state"), blas.STATE.ctypes.data)
+        one = self.table.number(1)
+        self._record(source, [state, *addresses], one, one, pool.ALWAYS if source is blas.LEAVE else 1)
+
     # --- the host function ---
     def _launch(self) -> None:
         """One foreign call for the records gathered since the last one."""
+        if self.in_blas:
+            self._blas(blas.LEAVE, "set_threads")
+            self.in_blas = False
         if self.pending == len(self.records):
             return
         self.lines.append(f"launch(c.args, {{{self.pending}}}, {{{len(self.records)}}}, 0)")

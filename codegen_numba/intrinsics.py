@@ -16,7 +16,7 @@ from llvmlite import ir
 from llvmlite.ir.instructions import FastMathFlags
 from numba.core import types
 
-from codegen_numba import math, transpose, trig
+from codegen_numba import blas, math, transpose, trig
 from codegen_numba.llvm import F32, F64, Machine, V
 
 NAMES: dict[str, Any] = {}
@@ -373,6 +373,26 @@ def _turn(context: Any, builder: ir.IRBuilder, source: ir.Value, a: Any, target:
     return context.get_dummy_value()
 
 
+def _gemm(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+    """``gemm_float32(address, ta, tb, m, n, k, alpha, a, a_at, lda, b, b_at, ldb, beta, c, c_at, ldc)``: CBLAS, row-major,
+    with the place of each matrix in its buffer."""
+    address, ta, tb, m, n, k, alpha, a, a_at, lda, b, b_at, ldb, beta, c, c_at, ldc = values
+    i32, i64, f, p = ir.IntType(32), ir.IntType(64), alpha.type, a.type
+    kind = ir.FunctionType(ir.VoidType(), [i32, i32, i32, i64, i64, i64, f, p, i64, p, i64, f, p, i64])
+    a, b, c = builder.gep(a, [a_at]), builder.gep(b, [b_at]), builder.gep(c, [c_at])
+    fn = builder.inttoptr(address, kind.as_pointer())
+    ta, tb = builder.trunc(ta, i32), builder.trunc(tb, i32)
+    builder.call(fn, [i32(blas.ROW_MAJOR), ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc])
+    return context.get_dummy_value()
+
+
+def _gemm_typed(t: types.Type) -> Callable[..., Any]:
+    i, p = types.int64, types.CPointer(t)
+    return lambda *args: types.void(i, i, i, i, i, i, t, p, i, i, p, i, i, t, p, i, i) if len(args) == 17 else None
+
+
+for _name in ("float32", "float64"):
+    NAMES[f"gemm_{_name}"] = Word(f"gemm_{_name}", _gemm_typed(getattr(types, _name)), _gemm)
 NAMES["turn_in"] = Word("turn_in", _pointers(0, 3), _turn_in)
 NAMES["turn_out"] = Word("turn_out", _pointers(0, 2), _turn_out)
 

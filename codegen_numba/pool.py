@@ -20,6 +20,8 @@ WORDS = 64
 #: Words of a program record before its slots: entry, number of slots, slot of the extent, slot of the parts, alignment.
 HEAD = 5
 CLOSED = 1 << 30
+#: In place of the alignment: run this record after an error too.
+ALWAYS = -1
 
 # A ticket is (generation << 32) + the next part.  Claiming one by compare-and-swap proves that the job read just
 # before is of that generation: a new job closes the ticket first, and is posted only when all old parts are done.
@@ -59,27 +61,31 @@ while atomic_load(pool, {LEFT}) > 0:
 
 EXECUTE = f"""\
 def execute(program, table, cell, room, start, stop, part):
-    # run the records of the program that begin in [start, stop); table[0] is the error word, table[2] gets who set it
+    # run the records of the program that begin in [start, stop); table[0] is the error word, table[2] gets who set it;
+    # after an error only records that undo something are run
     at = start
     pool = as_pointer(cell[0])
+    failed = 0
     while at < stop:
         count = program[at + 1]
-        slots = room
-        for k in range(count):
-            slots[k] = table[program[at + {HEAD} + k]]
-        extent = table[program[at + 2]]
-        parts = table[program[at + 3]]
         align = program[at + 4]
-        chunk = quotient(quotient(extent + parts - 1, parts) + align - 1, align) * align
-        if parts > 1 and cell[0] != 0 and compare_and_swap(pool, {BUSY}, 0, 1):
-{indent(SHARE, " " * 12)}\
-            atomic_store(pool, {BUSY}, 0)
-        else:
-            for p in range(parts):
-                call(program[at], slots, least(p * chunk, extent), least(p * chunk + chunk, extent), p)
-        if table[0] != 0:
-            table[2] = at
-            break
+        if failed == 0 or align == {ALWAYS}:
+            slots = room
+            for k in range(count):
+                slots[k] = table[program[at + {HEAD} + k]]
+            extent = table[program[at + 2]]
+            parts = table[program[at + 3]]
+            align = greatest(align, 1)
+            chunk = quotient(quotient(extent + parts - 1, parts) + align - 1, align) * align
+            if parts > 1 and cell[0] != 0 and compare_and_swap(pool, {BUSY}, 0, 1):
+{indent(SHARE, " " * 16)}\
+                atomic_store(pool, {BUSY}, 0)
+            else:
+                for p in range(parts):
+                    call(program[at], slots, least(p * chunk, extent), least(p * chunk + chunk, extent), p)
+            if table[0] != 0 and failed == 0:
+                failed = 1
+                table[2] = at
         at += {HEAD} + count
 """
 
