@@ -140,7 +140,7 @@ def test_dropout_edges_and_channels() -> None:
     assert F.dropout(x, 1.0).sum().item() == 0
     channels = (F.dropout1d(x, 0.5) != 0).numpy()
     assert (channels.all(2) | ~channels.any(2)).all() and 0 < channels.mean() < 1
-    with pytest.raises(ValueError, match="between 0 and 1, but got 1.5"):
+    with pytest.raises(ValueError, match="between 0 and 1"):
         F.dropout(x, 1.5)
     z = torch.randn(200, 200)
     a = F.alpha_dropout(z, 0.2, training=True)

@@ -65,7 +65,7 @@ def fill(m: nn.Module, rng: np.random.Generator) -> None:
     with torch.no_grad():
         for p in m.parameters():
             p.copy_(torch.tensor(0.5 * rng.standard_normal(tuple(p.shape))))
-        for name, b in m.named_buffers():
+        for b in m.buffers():
             if b.dtype.is_floating_point:
                 b.copy_(torch.tensor(0.5 + rng.random(tuple(b.shape))))
 

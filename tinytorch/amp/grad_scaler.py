@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tinytorch import tape
-from tinytorch.functions.reduction import all as all_true
 from tinytorch.functions.pointwise import isfinite
+from tinytorch.functions.reduction import all as all_true
 from tinytorch.optim.optimizer import Optimizer
 from tinytorch.tensor import Tensor
 

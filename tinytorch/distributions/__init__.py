@@ -4,6 +4,13 @@ Stage: eager.  Mirrors ``torch.distributions``.  Read next: ``distribution``, ``
 """
 
 from tinytorch.distributions.distribution import Distribution
-from tinytorch.distributions.families import Bernoulli, Categorical, Independent, Normal, Uniform, kl_divergence
+from tinytorch.distributions.families import (
+    Bernoulli,
+    Categorical,
+    Independent,
+    Normal,
+    Uniform,
+    kl_divergence,
+)
 
 __all__ = ["Bernoulli", "Categorical", "Distribution", "Independent", "Normal", "Uniform", "kl_divergence"]
