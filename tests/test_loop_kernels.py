@@ -177,7 +177,7 @@ def test_adamw_of_many_parameters():
 
     args = [t for s in shapes for t in (tensor(*s), tensor(*s), tensor(*s), ops.square(tensor(*s)))]
     plan = run(step, *args)
-    assert kernels(plan) == len(shapes) and len(plan.kernels) == 3  # one for each shape, equal ones once
+    assert kernels(plan) == len(shapes) and len(plan.kernels) <= 2  # one with its length as a size, short loops apart
 
 
 def test_equal_blocks_share_kernels():

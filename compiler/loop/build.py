@@ -171,9 +171,9 @@ class PlanRecorder:
         self.steps.append(ir.Alloc(buffer, fill, None if reuse is None else reuse.name))
         return buffer
 
-    def run(self, kernel: Kernel, *args: Buffer) -> None:
+    def run(self, kernel: Kernel, *args: Buffer, **sizes: int) -> None:
         position = next(n for n, k in enumerate(self.known) if k is kernel)
-        self.steps.append(ir.Run(position, tuple(b.name for b in args)))
+        self.steps.append(ir.Run(position, tuple(b.name for b in args), tuple(sizes.items())))
 
     def view(
         self, buffer: Buffer, shape: tuple[Int, ...], stride: tuple[Int, ...], offset: Int = 0

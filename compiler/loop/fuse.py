@@ -30,6 +30,8 @@ ROW_BYTES = 1 << 20
 #: Inner loops shorter than this are not worth more of them.
 SHORT = 32
 NEIGHBOURS = 24
+#: A kernel with more buffers than this would pass most of its time in loading addresses (and LLVM in sorting them out).
+MOST_BUFFERS = 40
 COMBINABLE = frozenset(("add", "mul", "max", "min"))
 
 
@@ -99,6 +101,10 @@ class Fuser:
                 self.writers.setdefault(b, []).append(t.number)
         self.before: dict[int, int] = {}  # task -> bit set of the tasks it needs, directly or not
         self.after: dict[int, int] = {}  # and of those that need it
+        self.users: dict[str, set[int]] = {}  # buffer -> tasks that touch it, by their number in the program
+        for t in program.tasks:
+            for b in {*_reads(t), *_writes(t)}:
+                self.users.setdefault(b, set()).add(t.number)
         self._find_order()
         self.failed: set[tuple[int, ...]] = set()
 
@@ -186,7 +192,7 @@ class Fuser:
     # --- joining two groups ---
     def joint(self, a: Group, b: Group) -> Group | None:
         """The joint of a producer ``a`` and consumer ``b`` (or of two with common reads); None if it may not be."""
-        if a.ops + b.ops > self.limit or self.device(a) != self.device(b):
+        if a.ops + b.ops > self.limit or self.device(a) != self.device(b) or self.buffers_of(a, b) > MOST_BUFFERS:
             return None
         links = [(p, c, buf) for p in a.nests for c in b.nests for buf in _made_for(p, c)]
         if any(len(self.writers[buf]) > 1 or buf in p.final for p, _, buf in links):
@@ -201,6 +207,12 @@ class Fuser:
             return self.side_by_side(a, b, links)
         joint = self.aligned(a, b, pairs)
         return joint if joint is not None and self.worthwhile(a, b, joint, links) else None
+
+    def buffers_of(self, a: Group, b: Group) -> int:
+        """How many buffers the joint has in common with others, the graph's inputs and outputs among them."""
+        touched = a.reads | a.writes | b.reads | b.writes
+        own = {n.number for g in (a, b) for n in g.nests}
+        return sum(x not in self.writers or not self.users.get(x, own) <= own for x in touched)
 
     def refined(self, a: Group, b: Group) -> tuple[Group, Group]:
         """Split axes of either group until the two walk their common buffers in the same steps."""

@@ -18,6 +18,7 @@ from compiler.loop.kernel import build, walk
 from compiler.loop.lower import Program, lower
 from compiler.loop.memory import Launch
 from compiler.loop.remat import recompute
+from compiler.loop.share import shared
 from compiler.loop.verify import verify
 
 __all__ = ["compile_graph", "rules"]  # importing ``rules`` fills the table that lowering reads
@@ -34,7 +35,7 @@ def compile_graph(gm: Any, config: Any) -> Plan:
     tasks = order.ordered(grouped(program, config))
     launches = launched(write_kernels(tasks, program), program, gm.meta)
     donated = frozenset(gm.meta.get("donated", ()))
-    plan = deduplicated(memory.plan(program, launches, donated, config))
+    plan = shared(memory.plan(program, launches, donated, config))
     if config.verify:
         verify(plan)
     return plan
@@ -133,21 +134,6 @@ def title(t: Group) -> str:
     ops = dict.fromkeys(re.sub(r"_?\d+$", "", n) for nest in t.nests for n in nest.origin)
     words = [w for w in ops if w not in ("view", "expand", "permute", "cast", "full")] or list(ops) or ["copy"]
     return "_".join(words[:4])
-
-
-def deduplicated(plan: Plan) -> Plan:
-    """Equal kernels once, each with a name of its own."""
-    kernels: list[Kernel] = []
-    place: dict[Kernel, int] = {}
-    new: list[int] = []
-    for k in plan.kernels:
-        bare = replace(k, name="", origin=(), lines=())
-        if bare not in place:
-            place[bare] = len(kernels)
-            kernels.append(replace(k, name=f"{k.name}_{len(kernels)}"))
-        new.append(place[bare])
-    steps = tuple(replace(s, kernel=new[s.kernel]) if isinstance(s, Run) else s for s in plan.steps)
-    return replace(plan, kernels=tuple(kernels), steps=steps)
 
 
 def kernel_count(plan: Plan) -> int:

@@ -275,8 +275,8 @@ def run_plan(
         match step:
             case ir.Alloc(buffer, fill, reuse):
                 arrays[buffer.name] = _allocate(buffer, fill, arrays[reuse] if reuse is not None else None, env)
-            case ir.Run(kernel, args):
-                run_kernel(plan.kernels[kernel], [arrays[a] for a in args], env, order=order, seed=n)
+            case ir.Run(kernel, args, own):
+                run_kernel(plan.kernels[kernel], [arrays[a] for a in args], {**env, **dict(own)}, order=order, seed=n)
             case ir.Extern():
                 _extern(step, arrays, env)
             case ir.Free():

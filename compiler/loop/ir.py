@@ -179,10 +179,15 @@ class Alloc:
 
 @dataclass(frozen=True)
 class Run:
-    """Launch ``kernel`` (by its index in ``Plan.kernels``) on these buffers, one per kernel parameter."""
+    """Launch ``kernel`` (by its index in ``Plan.kernels``) on these buffers, one per kernel parameter.
+
+    ``sizes`` are values for sizes of the kernel that are not the plan's: kernels that differ in numbers only are one
+    kernel, launched with different ones (``compiler.loop.share``).
+    """
 
     kernel: int
     args: tuple[str, ...]
+    sizes: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -163,8 +163,8 @@ def _step(plan: Plan, step: ir.Step) -> str:
             words += [f"fill={literal(fill)}"] if fill is not None else []
             words += [f"reuse={reuse}"] if reuse is not None else []
             return f"{b.name} = p.alloc({', '.join(words)})"
-        case ir.Run(kernel, args):
-            return f"p.run({', '.join([plan.kernels[kernel].name, *args])})"
+        case ir.Run(kernel, args, sizes):
+            return f"p.run({', '.join([plan.kernels[kernel].name, *args, *(f'{n}={v}' for n, v in sizes)])})"
         case ir.Extern(fn, args, outs, params, origin):
             words = [repr(fn)]
             words += [_view(a) if isinstance(a, ir.ArrayView) else literal(a) for a in args]

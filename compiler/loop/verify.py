@@ -7,6 +7,7 @@ Read next: ``interp`` (what running means).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from compiler.loop import build, ir
 from compiler.loop.ir import COMBINES, Buffer, Kernel, Plan
@@ -244,7 +245,8 @@ def _step(plan: Plan, step: ir.Step, buffers: dict[str, Buffer], written: set[st
             buffers[buffer.name] = buffer
             if fill is not None:
                 written.add(buffer.name)
-        case ir.Run(number, args):
+        case ir.Run(number, args, sizes):
+            _sizes(plan, plan.kernels[number], dict(sizes))
             _run(plan.kernels[number], args, buffers, written, freed)
         case ir.Extern(fn, xs, outs):
             for x in xs:
@@ -258,6 +260,35 @@ def _step(plan: Plan, step: ir.Step, buffers: dict[str, Buffer], written: set[st
             if name not in buffers or name in freed:
                 raise LoopIRError(f"{name} is freed but not live")
             freed.add(name)
+
+
+def _sizes(plan: Plan, kernel: Kernel, own: Mapping[str, int]) -> None:
+    missing = set(kernel.sizes) - set(plan.sizes) - set(own)
+    if missing or set(own) & set(plan.sizes) or set(own) - set(kernel.sizes):
+        raise LoopIRError(f"{kernel.name} is launched with the sizes {dict(own)}, has {kernel.sizes}")
+    if own:
+        verify_kernel(instance(kernel, own))
+
+
+def instance(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel:
+    """The kernel with numbers in the place of these sizes: what a ``Run`` that states them means."""
+    values: dict[Expr, ir.Int] = {Symbol(s): n for s, n in sizes.items()}
+
+    def number(e: ir.Int) -> ir.Int:
+        return as_int(lift(e).subs(values))
+
+    def stmt(s: ir.Stmt) -> ir.Stmt:
+        if isinstance(s, ir.Load | ir.Store):
+            return replace(s, index=number(s.index))
+        if isinstance(s, ir.Index):
+            return replace(s, expr=number(s.expr))
+        if isinstance(s, ir.Loop):
+            return replace(s, extent=number(s.extent), body=tuple(map(stmt, s.body)))
+        return s
+
+    params = [replace(b, shape=tuple(map(number, b.shape)), stride=tuple(map(number, b.stride))) for b in kernel.params]
+    left = tuple(s for s in kernel.sizes if s not in sizes)
+    return replace(kernel, params=tuple(params), sizes=left, body=tuple(map(stmt, kernel.body)))
 
 
 def _run(
