@@ -319,6 +319,7 @@ def main() -> None:
         for name, (module, compile_) in contestants.items():
             row[name] = got = run(case, name, module, compile_, timer, options.reps)
             torch._dynamo.reset()
+            tinytorch.compiler.reset()
             gc.collect()
             torch.cuda.empty_cache()
             cupy.get_default_memory_pool().free_all_blocks()

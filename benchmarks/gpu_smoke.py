@@ -32,6 +32,7 @@ from compiler.loop.ir import Alloc, ArrayView, Buffer, Kernel, Plan, Run  # noqa
 from tinytorch.dtypes import bfloat16, float32  # noqa: E402
 
 FLUSH_BYTES = 256 << 20
+COPIED = 1 << 28  # floats
 
 
 def plan_of(kernel: Kernel, fills: dict[str, Any] | None = None) -> Plan:
@@ -253,7 +254,6 @@ def run_case(cp: Any, case: Case, flush: Any, ceiling: float, args: Any, rows: l
         print(f"{first} {us:9.1f} us  best {best:9.1f}  {share:5.1f} % of copy  error {error:.1e}{shown}", flush=True)
         rows.append(dict(case=case.name, variant=label, us=us, best=best, share=share, error=error,
                          schedule=_describe(picks)))  # fmt: skip
-        del out
 
 
 def _describe(picks: list[schedule.Schedule]) -> str:
@@ -297,9 +297,9 @@ def main() -> None:
     print(sys.version.split()[0], "cupy", cp.__version__, machine.architecture())
     cp.cuda.runtime.setDevice(0)
     flush = cp.empty(FLUSH_BYTES, cp.uint8)
-    a, b = cp.empty(1 << 28, cp.float32), cp.empty(1 << 28, cp.float32)
+    a, b = cp.empty(COPIED, cp.float32), cp.empty(COPIED, cp.float32)
     a.fill(1)
-    us, _ = median_us(cp, partial(cp.cuda.runtime.memcpyAsync, b.data.ptr, a.data.ptr, a.nbytes, 3, 0), flush, 10)
+    us, _ = median_us(cp, partial(cp.copyto, b, a), flush, 10)
     ceiling = 2 * a.nbytes / us * 1e-6
     print(f"copy {ceiling:.2f} TB/s")
     a = b = None
