@@ -93,8 +93,8 @@ def trace_joint(
 
 def _faked(x: Tensor, storages: dict[int, Any]) -> Tensor:
     fake = fake_like(x, storages=storages)
-    if not x.is_leaf:  # keep what the trace asks of it
-        fake._set_history(x._node, x._number)
+    if not x.is_leaf:  # all that the trace asks of what made it
+        fake._set_history(tape.Node(TABLE["clone"], [], [], []), 0)
         fake._view_input = x._base is not None  # type: ignore[attr-defined]
     return fake
 
