@@ -223,6 +223,6 @@ def _name(buffer: str) -> str:
 
 def _raise_failed(failed: Any, messages: Sequence[str], *, earlier: bool = True) -> None:
     """A check failed.  A GPU runs behind the host, so there the next call is the first chance to say so."""
-    (number, value), failed[:] = failed[:], (0, 0)
+    (number, value), failed[:] = failed[:], [0, 0]
     when = " (in an earlier call: CUDA kernels run asynchronously)" if earlier else ""
     raise IndexError(messages[number - 1].replace("{}", str(value)) + when)

@@ -83,7 +83,7 @@ class CudaMachine:
     def words(self) -> tuple[Any, int]:
         memory = self.xp.cuda.alloc_pinned_memory(64)
         words = (ctypes.c_int64 * 2).from_address(memory.ptr)
-        words[:] = (0, 0)
+        words[:] = [0, 0]
         words._keeps_alive = memory  # type: ignore[attr-defined]
         return words, memory.ptr
 
@@ -191,7 +191,7 @@ def memory_of(array: np.ndarray[Any, Any]) -> EmulatedMemory:
         return EmulatedMemory(np.empty(0, np.uint8))
     block = (ctypes.c_char * (high - low)).from_address(low)
     block._keeps_alive = array  # type: ignore[attr-defined]
-    return EmulatedMemory(np.frombuffer(block, np.uint8), array.ctypes.data - low)
+    return EmulatedMemory(np.frombuffer(memoryview(block), np.uint8), array.ctypes.data - low)
 
 
 def look(array: np.ndarray[Any, Any], v: View) -> np.ndarray[Any, Any]:
@@ -208,4 +208,4 @@ def look(array: np.ndarray[Any, Any], v: View) -> np.ndarray[Any, Any]:
 
 @cache
 def machine(emulated: bool) -> Machine:
-    return EmulatedMachine() if emulated else CudaMachine()
+    return EmulatedMachine() if emulated else CudaMachine()  # type: ignore[return-value]

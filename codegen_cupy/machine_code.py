@@ -41,7 +41,7 @@ def cubins(texts: Sequence[tuple[str, str]], arch: str, *, fmad: bool = True) ->
                 missing[key] = item
             else:
                 _memory[key] = kept
-    asks = [dict(text=t, arch=arch, fmad=fmad, name=f"{n}.cu") for t, n in missing.values()]
+    asks: list[dict[str, Any]] = [dict(text=t, arch=arch, fmad=fmad, name=f"{n}.cu") for t, n in missing.values()]
     made = [nvrtc.compile_text(**a) for a in asks] if len(asks) < 3 else _in_workers(asks)
     for key, code in zip(missing, made, strict=True):
         _memory[key] = code

@@ -69,7 +69,7 @@ def product(factors: Iterator[Int] | tuple[Int, ...]) -> Int:
 def nests(kernel: Kernel) -> tuple[Nest, ...]:
     """The independent loop nests of a kernel.  Map loops side by side at the top become one nest each; anything else
     there (a reduction over everything) is one point of work."""
-    before = [s for s in kernel.body if isinstance(s, (Let, Load, Index, Check))]
+    before: list[Stmt] = [s for s in kernel.body if isinstance(s, (Let, Load, Index, Check))]
     maps = [s for s in kernel.body if isinstance(s, Loop) and s.kind == "map"]
     if maps and len(before) + len(maps) == len(kernel.body):
         return tuple(simplified(_peel(replace(m, body=(*_wanted(before, m), *m.body)))) for m in maps)
@@ -138,7 +138,7 @@ def _merge_axes(nest: Nest) -> Nest:
 def _joined(body: tuple[Stmt, ...], outer: Axis, inner: Axis) -> tuple[Stmt, ...] | None:
     """The body with ``j - len(j)*i`` for ``j``, if ``i`` then cancels everywhere."""
     i, j = outer.symbol, inner.symbol
-    shift = {j: j - lift(inner.extent) * i}
+    shift: dict[Expr, Int] = {j: j - lift(inner.extent) * i}
     out = map_exprs(body, lambda e: as_int(lift(e).subs(shift)))
     return None if any(i in lift(e).free_symbols for e in exprs(out)) else out
 

@@ -10,6 +10,9 @@ Short rows are kept in registers between loops (``Schedule.chunks``): read once,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from codegen_cupy.body import Emitter, Kept, atomic, safe
 from codegen_cupy.combines import Accumulator
 from codegen_cupy.kernel_text import Scratch, Source, finish
@@ -230,12 +233,13 @@ class RowKernel:
             warps = s.team // WARP
             parts = [(acc, x, self._fresh(f"{x}_parts")) for acc, x in accs]
             for acc, _, name in parts:
-                e.line(f"__shared__ {acc.type} {name}[{warps}];")
+                e.line(f"__shared__ {acc.type} {name}[{s.threads // WARP}];")
+            mine = f"threadIdx.x % {warps}" if s.rows == 1 else f"team * {warps} + threadIdx.x % {warps}"
             stores = " ".join(f"{name}[threadIdx.x / 32] = {x};" for _, x, name in parts)
             e.line(f"if (threadIdx.x % 32 == 0) {{ {stores} }}")
             e.line("__syncthreads();")
             for acc, x, name in parts:
-                e.line(f"{x} = warp_reduce<{warps}>({name}[threadIdx.x % {warps}], {acc.join});")
+                e.line(f"{x} = warp_reduce<{warps}>({name}[{mine}], {acc.join});")
 
     def _join_columns(self, accs: list[tuple[Accumulator, str]]) -> None:
         """Across warps, a column per lane: a tree in shared memory whose result everyone reads."""
@@ -314,17 +318,46 @@ class RowKernel:
         self.gathered[id(x)] = (x, name, loop)
 
     def _scatter_gathered(self) -> None:
+        """Teams of a block add up in shared memory, in order; then the block adds to memory once per element."""
         e, s = self.e, self.schedule
         for x, name, loop in self.gathered.values():
-            axis, d = safe(loop.axis), e.buffers[x.buffer].dtype
+            if s.rows > 1:
+                self._sum_over_teams(x, name, loop)
+            else:
+                self._add_to_memory(x, name, loop)
+
+    def _add_to_memory(self, x: Store, name: str, loop: Loop) -> None:
+        e, s = self.e, self.schedule
+        with self._mine(loop):
+            add = atomic("add", f"&{safe(x.buffer)}[{e.index(x.index)}]", self._slot(name), e.buffers[x.buffer].dtype)
+            e.line(f"if ({safe(loop.axis)} < {e.index(loop.extent)}) {add}")
+
+    def _sum_over_teams(self, x: Store, name: str, loop: Loop) -> None:
+        e, s = self.e, self.schedule
+        axis, d = safe(loop.axis), e.buffers[x.buffer].dtype
+        e.line(f"__shared__ {register_type(d)} {name}_block[{s.chunks * s.team * s.vector}];")
+        with e.block(f"for (int t = 0; t < {s.rows}; ++t)"):
+            with e.block("if (t == team)"), self._mine(loop):
+                e.line(f"{name}_block[{axis}] = t == 0 ? {self._slot(name)} : {name}_block[{axis}] + {self._slot(name)};")
+            e.line("__syncthreads();")
+        with e.block(f"for (int {axis} = threadIdx.x; {axis} < {e.index(loop.extent)}; {axis} += {s.threads})"):
+            e.text[loop.axis] = axis
+            e.line(atomic("add", f"&{safe(x.buffer)}[{e.index(x.index)}]", f"{name}_block[{axis}]", d))
+
+    def _slot(self, name: str) -> str:
+        return f"{name}[c]" if self.schedule.vector == 1 else f"{name}[c][k]"
+
+    @contextmanager
+    def _mine(self, loop: Loop) -> Iterator[None]:
+        """Over the elements of a row that this lane holds, counted by the loop's axis."""
+        e, s = self.e, self.schedule
+        e.pragma("unroll")
+        with e.block(f"for (int c = 0; c < {s.chunks}; ++c)"):
             e.pragma("unroll")
-            with e.block(f"for (int c = 0; c < {s.chunks}; ++c)"):
-                with e.block(f"for (int k = 0; k < {s.vector}; ++k)"):
-                    e.line(f"const int {axis} = (c * {s.team} + lane) * {s.vector} + k;")
-                    e.text[loop.axis] = axis
-                    value = f"{name}[c]" if s.vector == 1 else f"{name}[c][k]"
-                    add = atomic("add", f"&{safe(x.buffer)}[{e.index(x.index)}]", value, d)
-                    e.line(f"if ({axis} < {e.index(loop.extent)}) {add}")
+            with e.block(f"for (int k = 0; k < {s.vector}; ++k)"):
+                e.line(f"const int {safe(loop.axis)} = (c * {s.team} + lane) * {s.vector} + k;")
+                e.text[loop.axis] = safe(loop.axis)
+                yield
 
 
 def accumulator_bytes(acc: Accumulator) -> int:

@@ -165,7 +165,9 @@ def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int,
     static = all(isinstance(loop.extent, int) for loop in loops)
     same = len({str(loop.extent) for loop in loops}) == 1
     rounds = -(-length // (team * vector))
-    sums = any(isinstance(s, Store) and s.mode == "add" for s in walk(nest.body))
+    items = {b.name: max(4, b.dtype.itemsize) for b in kernel.params}
+    sum_bytes = sum(items[s.buffer] for s in walk(nest.body) if isinstance(s, Store) and s.mode == "add")
+    sums = sum_bytes > 0
     keep = flat and static and same and (sums or _rereads(nest)) and rounds <= max(8, 32 // vector)
     split = 1
     if splittable(nest) and points * team < MULTIPROCESSORS * 1024 and length > 16384:
@@ -174,9 +176,13 @@ def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int,
         keep = keep and split == 1
     threads = team if team > WARP else 128
     gathers = keep and sums
+    blocks = 0
+    if gathers:  # few blocks of many rows: each block adds its sums to memory once
+        threads = team if rounds * team * vector * sum_bytes > SHARED_BYTES else max(team, 512)
+        blocks = MULTIPROCESSORS * max(1, 1024 // threads)
     return replace(
         base, kind="row", vector=vector, team=team, threads=threads, chunks=rounds if keep else 0, split=split,
-        blocks=MULTIPROCESSORS * max(1, 1024 // threads) if gathers else 0,
+        blocks=blocks,
     )  # fmt: skip
 
 

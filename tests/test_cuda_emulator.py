@@ -44,7 +44,7 @@ def test_a_race_between_blocks() -> None:
     text = """
 extern "C" __global__ void count(int* total) { if (threadIdx.x == 0) total[0] = total[0] + 1; }
 """
-    with pytest.raises(emulate.EmulationError, match="race in global memory.*nothing orders the two blocks"):
+    with pytest.raises(emulate.EmulationError, match=r"race in global memory.*nothing orders the two blocks"):
         run(text, "count", 2, 32, np.zeros(1, np.int32))
 
 

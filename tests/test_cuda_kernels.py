@@ -3,6 +3,8 @@ compile for two architectures, and no launch races."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from cuda_cases import CASES
@@ -98,3 +100,12 @@ def test_no_kernel_races_or_leaves_its_buffers(name: str) -> None:
 def test_kernel_compiles_under_nvrtc(name: str, arch: str) -> None:
     for source in sources.sources(CASES[name](), {}).sources:
         assert nvrtc.compile_text(source.text, arch)[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize(
+    "name", ["gelu_bfloat16", "softmax_4096", "layer_norm_backward", "column_sum", "full_sum", "permute_scale", "cumsum_aligned"]
+)
+def test_text(name: str, golden: Callable[[str], None]) -> None:
+    """What the kernels look like; helper functions left out."""
+    texts = [s.text[s.text.index('extern "C"') :] for s in sources.sources(CASES[name](), {}).sources]
+    golden("\n".join(texts))

@@ -193,7 +193,7 @@ def _cell(a: Any) -> Any:
     if isinstance(a, np.ndarray):
         return ctypes.c_void_p(a.ctypes.data)
     if isinstance(a, np.generic):
-        return np.ctypeslib.as_ctypes_type(a.dtype)(a.item())
+        return np.ctypeslib.as_ctypes_type(a.dtype)(a.item())  # type: ignore[arg-type]
     if isinstance(a, ctypes._SimpleCData):
         return a
     raise TypeError(f"a kernel argument must be a NumPy array or a typed scalar, not {type(a).__name__}")
