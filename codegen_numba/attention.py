@@ -115,23 +115,23 @@ for j in range(last):
 """
 
 
-def forward(step: Extern, buffers: Mapping[str, Buffer]) -> Template | None:
+def forward(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | None:
     q, k, v, mask, _ = step.args
     out, lse = step.outs
     if not _covered(step, buffers, [q, k, v, out]):
         return None
     views = {"q": q, "k": k, "v": v, "out": out, "lse": lse}
     units = product((*q.shape[:2], ceil_div(q.shape[2], _block(k.shape[2]))))  # type: ignore[union-attr]
-    return _template(step, buffers, FORWARD, views, q, k, v, mask, units, 2, 12)
+    return [_template(step, buffers, FORWARD, views, q, k, v, mask, units, 2, 12)]
 
 
-def backward(step: Extern, buffers: Mapping[str, Buffer]) -> Template | None:
+def backward(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | None:
     g, q, k, v, delta, lse, mask, _ = step.args
     dq, dk, dv = step.outs
     if not _covered(step, buffers, [g, q, k, v, dq, dk, dv]):
         return None
     views = {"g": g, "q": q, "k": k, "v": v, "delta": delta, "lse": lse, "dq": dq, "dk": dk, "dv": dv}
-    return _template(step, buffers, BACKWARD, views, q, k, v, mask, product(k.shape[:2]), 5, 20)  # type: ignore[union-attr]
+    return [_template(step, buffers, BACKWARD, views, q, k, v, mask, product(k.shape[:2]), 5, 20)]  # type: ignore[union-attr]
 
 
 def _covered(step: Extern, buffers: Mapping[str, Buffer], matrices: list[Any]) -> bool:

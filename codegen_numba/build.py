@@ -106,7 +106,7 @@ class Builder:
         self.inputs = {b.name: n for n, b in enumerate(plan.inputs)}
         self.outputs: dict[int, str] = {}  # id of a kept chunk -> its variable
         self.views: list[tuple[ArrayView, str]] = []
-        self.templates: dict[int, Template] = {}  # steps that are library calls run as phases
+        self.templates: dict[int, list[Template]] = {}  # steps that are library calls run as phases
         self._name_addresses()
         self.derived: list[tuple[Any, Any, int]] = []  # words that are others plus a number of bytes
         rebased = [rebase(k) for k in plan.kernels]
@@ -121,10 +121,10 @@ class Builder:
         ask = "id({})" if runtime.DATA_WORD is not None else "{}.ctypes.data"
         used = {a for s in self.plan.steps if isinstance(s, Run) for a in s.args}
         for n, s in enumerate(self.plan.steps):
-            template = templates.of(s, self.buffers) if isinstance(s, Extern) else None
-            if template is not None:
-                self.templates[n] = template
-                used |= {v.buffer for v in template.slots if isinstance(v, ArrayView)}
+            found = templates.of(s, self.buffers) if isinstance(s, Extern) else None
+            if found is not None:
+                self.templates[n] = found
+                used |= {v.buffer for t in found for v in t.slots if isinstance(v, ArrayView)}
         for n, b in enumerate(self.plan.inputs):
             if any(self.memory.donated.get(u, u) == b.name for u in used):
                 self.table.vary(("array", b.name), ask.format(f"a{n}"))
@@ -193,7 +193,7 @@ class Builder:
                     self._run(kernel, args, dict(sizes))
                 case Extern():
                     if n in self.templates:
-                        self._template(self.templates[n])
+                        self._run_templates(n, self.templates[n])
                     else:
                         self._launch()
                         self._extern(step)
@@ -292,27 +292,31 @@ class Builder:
         return self.table.vary(("parts", text), text)
 
     # --- library calls that run as phases ---
-    def _template(self, t: Template) -> None:
+    def _run_templates(self, step: int, found: list[Template]) -> None:
         """Between telling BLAS to leave the threads to us, and telling it that we are done."""
-        self._show(t.source)
         if not self.in_blas:
             self._blas(blas.ENTER, "set_threads", "get_threads")
             self.in_blas = True
-        slots = [self._template_slot(x, t) for x in t.slots]
-        work = known(t.work)
-        shared = self.threads if work is None or work > matmul.SMALL else 1
-        extent = known(t.extent)
-        parts = self.table.number(min(shared, extent) if extent is not None else shared)
-        self._record(t.source, slots, self.table.number(t.extent), parts, t.align)
+        first = self._template_parts(found[0])
+        for t in found:
+            self._show(t.source)
+            slots = [self._template_slot(x, t, step, first) for x in t.slots]
+            parts = first if t is found[0] else self._template_parts(t)
+            self._record(t.source, slots, self.table.number(t.extent), parts, t.align)
 
-    def _template_slot(self, x: Any, t: Template) -> Any:
+    def _template_parts(self, t: Template) -> Any:
+        work, extent = known(t.work), known(t.extent)
+        shared = self.threads if work is None or work > matmul.SMALL else 1
+        return self.table.number(shared if extent is None else max(1, min(shared, extent)))
+
+    def _template_slot(self, x: Any, t: Template, step: int, parts: Any) -> Any:
         if isinstance(x, ArrayView):
             return self.address(x.buffer, (known(x.offset) or 0) * self.buffers[x.buffer].dtype.itemsize)
         if isinstance(x, tuple):
             return self.table.fix(x, x[1])
         if x == "scratch":
-            return self._scratch(("work", id(t), "template"), lift(t.scratch) * self.threads)
-        return self.table.number(x)
+            return self._scratch(("work", step, "template"), lift(t.scratch) * self.threads)
+        return parts if x == "parts" else self.table.number(x)
 
     def _blas(self, source: Source, *functions: str) -> None:
         library = blas.find()

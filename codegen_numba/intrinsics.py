@@ -16,7 +16,7 @@ from llvmlite import ir
 from llvmlite.ir.instructions import FastMathFlags
 from numba.core import types
 
-from codegen_numba import blas, math, transpose, trig
+from codegen_numba import blas, math, product, transpose, trig
 from codegen_numba.llvm import F32, F64, Machine, V
 
 NAMES: dict[str, Any] = {}
@@ -393,6 +393,17 @@ def _gemm_typed(t: types.Type) -> Callable[..., Any]:
 
 for _name in ("float32", "float64"):
     NAMES[f"gemm_{_name}"] = Word(f"gemm_{_name}", _gemm_typed(getattr(types, _name)), _gemm)
+
+
+def _product(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+    """``product(c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, m, n, k, keep)``: see that file."""
+    c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, *rest = values
+    c, a, b = builder.gep(c, [c_at]), builder.gep(a, [a_at]), builder.gep(b, [b_at])
+    builder.call(product.product(builder.module), [c, c_row, a, a_row, a_column, b, *rest])
+    return context.get_dummy_value()
+
+
+NAMES["product"] = Word("product", _pointers(0, 3, 7), _product)
 NAMES["turn_in"] = Word("turn_in", _pointers(0, 3), _turn_in)
 NAMES["turn_out"] = Word("turn_out", _pointers(0, 2), _turn_out)
 

@@ -23,12 +23,13 @@ SMALL = 1 << 17
 @dataclass(frozen=True)
 class Template:
     """A phase that is no kernel of the plan.  ``slots`` match the source's parameters: a view (its address), a size
-    expression, or ``("blas", name)``.  ``scratch`` words per part follow, if the last parameter asks for them."""
+    expression, ``("blas", address)``, ``"scratch"`` (``scratch`` bytes for each part, shared by the templates of one
+    step), or ``"parts"``, into how many parts the step's first template was cut."""
 
     source: Source
     slots: tuple[Any, ...]
     extent: Int
-    work: Int  # multiplications
+    work: Int  # multiplications; 0 keeps it in one part
     align: int = 1
     scratch: Int = 0  # bytes per part
 
@@ -74,7 +75,7 @@ BATCH = """\
 """
 
 
-def matmul(step: Extern, buffers: Mapping[str, Buffer]) -> Template | None:
+def matmul(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | None:
     a, b = step.args
     (out,) = step.outs
     library = blas.find()
@@ -94,7 +95,7 @@ def matmul(step: Extern, buffers: Mapping[str, Buffer]) -> Template | None:
     left, right = as_matrix(*a.shape[-2:], *a.stride[-2:]), as_matrix(*b.shape[-2:], *b.stride[-2:])
     if c is None or c.turned or left is None or right is None:
         return None
-    return _template(a, b, out, left, right, c, dtype, library)
+    return [_template(a, b, out, left, right, c, dtype, library)]
 
 
 def _turned(v: ArrayView) -> ArrayView:

@@ -166,3 +166,43 @@ def test_attention_and_its_backward(case, masked, dtype):
 def _heads(b: int, h: int, t: int, d: int, dtype: DType) -> np.ndarray:
     """Heads side by side in a row, as a projection leaves them."""
     return RNG.normal(size=(b, t, h, d)).astype(dtype.np).transpose(0, 2, 1, 3)
+
+
+CONVOLUTIONS = [
+    ((2, 3, 8, 9), (4, 3, 3, 3), {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}),
+    ((2, 4, 9, 7), (6, 2, 3, 2), {"stride": (2, 3), "padding": (0, 2), "dilation": (1, 1), "groups": 2}),
+    ((1, 2, 12, 11), (2, 2, 3, 3), {"stride": (1, 1), "padding": (4, 0), "dilation": (2, 3), "groups": 1}),
+    ((3, 4, 6, 6), (4, 1, 5, 5), {"stride": (1, 2), "padding": (2, 2), "dilation": (1, 1), "groups": 4}),
+    ((2, 3, 5, 5), (7, 3, 1, 1), {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}),
+    ((2, 3, 40), (5, 3, 4), {"stride": (2,), "padding": (3,), "dilation": (1,), "groups": 1}),
+    ((2, 16, 64, 64), (8, 16, 3, 3), {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}),
+    ((1, 1, 1, 1), (1, 1, 3, 3), {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}),
+]  # fmt: skip
+
+
+@needs_blas
+@pytest.mark.parametrize("dtype", [float32, float64], ids=lambda d: d.name)
+@pytest.mark.parametrize(("size", "kernel", "params"), CONVOLUTIONS)
+def test_convolutions_and_their_transposes(size, kernel, params, dtype):
+    x, w = RNG.normal(size=size).astype(dtype.np), RNG.normal(size=kernel).astype(dtype.np)
+    y = TABLE["conv"].kernel(np, x, w, **params)
+    g = RNG.normal(size=y.shape).astype(dtype.np)
+    tolerance = 1e-3 if dtype is float32 else 1e-10
+    for fn, arrays, more in (
+        ("conv", [x, w], {}), ("conv_input", [g, w], {"size": size[2:]}), ("conv_weight", [x, g], {"kernel": kernel[2:]}),
+    ):  # fmt: skip
+        want = TABLE[fn].kernel(np, *arrays, **more, **params)
+        program = extern_plan(fn, arrays, [np.ascontiguousarray(want)], [dtype] * 3, **more, **params)
+        assert is_template(program)
+        np.testing.assert_allclose(run(program, arrays)[0], want, rtol=tolerance, atol=tolerance)
+
+
+@needs_blas
+def test_convolution_of_an_image_that_is_not_contiguous():
+    x = RNG.normal(size=(2, 8, 9, 3)).astype(np.float32).transpose(0, 3, 1, 2)
+    w = RNG.normal(size=(4, 3, 3, 3)).astype(np.float32)
+    params = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+    want = TABLE["conv"].kernel(np, x, w, **params)
+    program = extern_plan("conv", [x, w], [np.ascontiguousarray(want)], [float32] * 3, **params)
+    assert is_template(program)
+    np.testing.assert_allclose(run(program, [x, w])[0], want, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,131 @@
+"""A product of small matrices that stay in cache, in registers tile by tile: what BLAS does, without its packing.
+
+Stage: codegen_numba.  In: ``a`` with any strides, rows of ``b`` and ``c`` contiguous.  Out: c = a b, or c += a b.
+A tile of 8 x 32 of ``c`` (4 x 16 without AVX-512) is held in vector registers while all of the summed axis goes by: each
+step loads two vectors of a row of ``b``, and multiplies them by 8 numbers of ``a``, each spread over a vector.
+Read next: ``flash``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from codegen_numba import target
+
+I64, F32 = ir.IntType(64), ir.FloatType()
+POINTER = F32.as_pointer()
+
+
+def lanes() -> int:
+    """float32 numbers in a vector."""
+    return 16 if target.has("avx512f") else 8
+
+
+def product(module: ir.Module) -> ir.Function:
+    """``product(c, c_row, a, a_row, a_column, b, b_row, m, n, k, keep)``: strides in elements; ``n`` a multiple of
+    ``lanes()``; c is added to if ``keep`` is not 0."""
+    name = "tt_product_float32"
+    if name in module.globals:
+        return module.globals[name]
+    kind = ir.FunctionType(ir.VoidType(), [POINTER, I64, POINTER, I64, I64, POINTER, I64, I64, I64, I64, I64])
+    fn = ir.Function(module, kind, name)
+    fn.linkage = "internal"
+    for attribute in ("noinline", "nounwind"):
+        fn.attributes.add(attribute)
+    fn.args[0].add_attribute("noalias")
+    _Writer(fn).write()
+    return fn
+
+
+class _Writer:
+    """The body: panels of columns, in each tiles of rows, the rest in smaller tiles."""
+
+    def __init__(self, fn: ir.Function) -> None:
+        self.fn, self.lanes = fn, lanes()
+        self.vector = ir.VectorType(F32, self.lanes)
+        self.rows = 8 if self.lanes == 16 else 4
+        self.b = ir.IRBuilder(fn.append_basic_block("entry"))
+        (self.c, self.c_row, self.a, self.a_row, self.a_column, self.b_at, self.b_row, self.m, self.n, self.k, keep) = fn.args
+        self.keep = self.b.icmp_signed("!=", keep, I64(0))
+        self.fma = self.b.module.declare_intrinsic("llvm.fma", [self.vector])
+
+    def write(self) -> None:
+        done = self.whole(I64(0), self.n, 2 * self.lanes, lambda n: self.panel(n, 2))
+        self.whole(done, self.n, self.lanes, lambda n: self.panel(n, 1))
+        self.b.ret_void()
+
+    def panel(self, n: ir.Value, vectors: int) -> None:
+        m: ir.Value = I64(0)
+        for rows in (self.rows, self.rows // 2, 1):
+            m = self.whole(m, self.m, rows, lambda m, rows=rows: self.tile(m, n, rows, vectors))
+
+    def whole(self, start: ir.Value, stop: ir.Value, step: int, body: Any) -> ir.Value:
+        """A loop over whole steps; returns where it stopped."""
+        b = self.b
+        before, head, inside, after = b.block, *(self.fn.append_basic_block(x) for x in ("head", "body", "after"))
+        b.branch(head)
+        b.position_at_end(head)
+        i = b.phi(I64)
+        i.add_incoming(start, before)
+        following = b.add(i, I64(step))
+        b.cbranch(b.icmp_signed("<=", following, stop), inside, after)
+        b.position_at_end(inside)
+        body(i)
+        i.add_incoming(following, b.block)
+        b.branch(head)
+        b.position_at_end(after)
+        return i
+
+    def tile(self, m: ir.Value, n: ir.Value, rows: int, vectors: int) -> None:
+        b = self.b
+        places = [
+            self.as_vector(b.gep(self.c, [b.add(b.mul(b.add(m, I64(r)), self.c_row), b.add(n, I64(v * self.lanes)))]))
+            for r in range(rows) for v in range(vectors)
+        ]  # fmt: skip
+        zero = ir.Constant(self.vector, [0.0] * self.lanes)
+        starts = [b.select(self.keep, b.load(p, align=4), zero) for p in places]
+        a_rows = [b.mul(b.add(m, I64(r)), self.a_row) for r in range(rows)]
+        sums = self.sum_up(a_rows, n, vectors, starts)
+        for p, s in zip(places, sums, strict=True):
+            b.store(s, p, align=4)
+
+    def sum_up(self, a_rows: list[ir.Value], n: ir.Value, vectors: int, starts: list[ir.Value]) -> list[ir.Value]:
+        """The loop over the summed axis, accumulators as its phis."""
+        b = self.b
+        before, head, inside, after = b.block, *(self.fn.append_basic_block(x) for x in ("sum", "step", "summed"))
+        b.branch(head)
+        b.position_at_end(head)
+        k, a, row = b.phi(I64), b.phi(POINTER), b.phi(POINTER)
+        sums = [b.phi(self.vector) for _ in starts]
+        start_of_row = ir.IRBuilder(before)
+        start_of_row.position_before(before.terminator)
+        k.add_incoming(I64(0), before)
+        a.add_incoming(self.a, before)
+        row.add_incoming(start_of_row.gep(self.b_at, [n]), before)
+        for s, x in zip(sums, starts, strict=True):
+            s.add_incoming(x, before)
+        b.cbranch(b.icmp_signed("<", k, self.k), inside, after)
+        b.position_at_end(inside)
+        loaded = [b.load(self.as_vector(b.gep(row, [I64(v * self.lanes)])), align=4) for v in range(vectors)]
+        new = []
+        for r, at in enumerate(a_rows):
+            spread = self.spread(b.load(b.gep(a, [at])))
+            new += [b.call(self.fma, [spread, y, sums[r * vectors + v]]) for v, y in enumerate(loaded)]
+        k.add_incoming(b.add(k, I64(1)), b.block)
+        a.add_incoming(b.gep(a, [self.a_column]), b.block)
+        row.add_incoming(b.gep(row, [self.b_row]), b.block)
+        for s, x in zip(sums, new, strict=True):
+            s.add_incoming(x, b.block)
+        b.branch(head)
+        b.position_at_end(after)
+        return sums
+
+    def spread(self, x: ir.Value) -> ir.Value:
+        one = self.b.insert_element(ir.Constant(self.vector, ir.Undefined), x, ir.IntType(32)(0))
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
+        return self.b.shuffle_vector(one, ir.Constant(self.vector, ir.Undefined), zeros)
+
+    def as_vector(self, p: ir.Value) -> ir.Value:
+        return self.b.bitcast(p, self.vector.as_pointer())
