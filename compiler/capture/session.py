@@ -58,6 +58,7 @@ class Session:
         self.nested = nested
         self.cache_for = cache_for  # of a resume function's code
         self.at_step = 0
+        self.traces: list[Tracer] = []
         self.config = cache.options.config
         self.stop_at: int | None = None
         self.reason: Unsupported | None = None
@@ -87,9 +88,20 @@ class Session:
             raise
         except Exception as e:
             made = self._internal(e)
+        finally:
+            self._release()
         made.seconds["capture"] = time.perf_counter() - started - made.seconds.get("backend", 0.0)
         self._log(made)
         return made
+
+    def _release(self) -> None:
+        """Keep nothing of the program but what the entry holds."""
+        for tx in self.traces:
+            tx.release()
+        self.traces.clear()
+        self.values = ()
+        if self.reason is not None:
+            self.reason.__traceback__ = self.reason.__context__ = None
 
     def _plan_break(self, e: Unsupported) -> None:
         if self.cache.options.fullgraph or self.tx.strict:
@@ -98,6 +110,7 @@ class Session:
 
     def _trace(self, modes: tuple[Any, ...]) -> Captured:
         tx = self.tx = Tracer(self.config, self.cache.sizes)
+        self.traces.append(tx)
         tx.modes = modes
         self.at_step = 0
         fn = tx.wrap(self.fn, name("F"))

@@ -298,7 +298,7 @@ class Tracer:
         """An exception that a C function or an operator raised while tracing is the program's."""
         value = self.new_exception(type(e), [self.from_python(a) for a in e.args])
         self._set_context(value)
-        raise Observed(value, e)
+        raise Observed(value) from None
 
     def raise_value(self, value: ObjectValue) -> NoReturn:
         self._set_context(value)
@@ -380,8 +380,16 @@ class Tracer:
         for t in self.interp.wrote:
             self.written.add(t._data.storage)
 
-    def real(self, value: Value) -> Value:
-        return realize(self, value)
+    def release(self) -> None:
+        """Let go of the program's objects now, by reference counts: a trace is full of cycles, and what they hold
+        would otherwise live until the garbage collector comes."""
+        self.shape_env.where = tuple
+        for value in (*self.by_id.values(), *self.by_fake.values()):
+            value.__dict__.clear()
+        for kept in (self.by_id, self.by_fake, self.by_real_id, self.inputs, self.effects.touched, self.effects.globals,
+                     self.symbols, self.distinct, self.sizes_from):  # fmt: skip
+            kept.clear()
+        self.handled = None
 
 
 def _identity(v: Value) -> Value:

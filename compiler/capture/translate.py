@@ -62,7 +62,8 @@ class Frame(
         tx.frames.append(self)
         try:
             if thrown is not None:
-                self.unwind(Observed(thrown))
+                if not self.unwind(thrown):
+                    raise Observed(thrown)
             while not self.finished:
                 self.step()
         finally:
@@ -77,7 +78,8 @@ class Frame(
         try:
             OPCODES[instr.op](self, instr)
         except Observed as e:
-            self.unwind(e)
+            if not self.unwind(e.value):
+                raise  # and not a function that gets ``e``: an exception must not sit in a frame of its own traceback
         except NotConstantError as e:
             what = e.args[0].describe() if e.args else ""
             error = Unsupported(breaks.OPERATION.id, f"{breaks.OPERATION.name}: {instr.op} of {what}", breaks.OPERATION.hint)
@@ -92,16 +94,17 @@ class Frame(
             e.args = (e._text(),)
         return e
 
-    def unwind(self, e: Observed) -> None:
-        """Go to the handler of the current instruction, or leave the frame."""
+    def unwind(self, exc: ObjectValue) -> bool:
+        """Go to the handler of the current instruction; False if there is none and the frame is to be left."""
         handler = self.current.handler
         if handler is None:
-            raise e
+            return False
         del self.stack[handler.depth :]
         if handler.lasti:
             self.push(ConstantValue(self.current.index))
-        self.push(e.value)
+        self.push(exc)
         self.ip = handler.target.index
+        return True
 
     def location(self) -> Location:
         """The user's line that is being traced."""

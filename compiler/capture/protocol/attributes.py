@@ -163,20 +163,25 @@ def getattr_(tx: Tracer, value: Value, name: str) -> Value:
         try:
             return tx.protocol.call(tx, method, [ConstantValue(name)], {})
         except Observed as e:
-            return _fallback(tx, value, name, e)
+            if not _has_fallback(tx, value, e.value):
+                raise
+            return _fallback(tx, value, name)
     try:
         return generic_getattr(tx, value, name)
     except Observed as e:
-        return _fallback(tx, value, name, e)
+        if not _has_fallback(tx, value, e.value):
+            raise
+    return _fallback(tx, value, name)
 
 
-def _fallback(tx: Tracer, value: Value, name: str, e: Observed) -> Value:
-    """``__getattr__``, asked when all else raised AttributeError."""
-    if not issubclass(e.value.cls, AttributeError):
-        raise e
+def _has_fallback(tx: Tracer, value: Value, exc: ObjectValue) -> bool:
+    """``__getattr__`` is asked when all else raised AttributeError."""
+    return issubclass(exc.cls, AttributeError) and lookup(tx, value.pytype(), "__getattr__") is not None
+
+
+def _fallback(tx: Tracer, value: Value, name: str) -> Value:
     found = lookup(tx, value.pytype(), "__getattr__")
-    if found is None:
-        raise e
+    assert found is not None
     method = bind(tx, found[0], "__getattr__", found[1], value, value.pytype())
     return tx.protocol.call(tx, method, [ConstantValue(name)], {})
 

@@ -134,10 +134,9 @@ class ModeValue(Value):
 class Observed(Exception):  # noqa: N818 - not an error of ours
     """A Python exception raised by the traced program; ``value`` models it."""
 
-    def __init__(self, value: ObjectValue, native: BaseException | None = None) -> None:
+    def __init__(self, value: ObjectValue) -> None:
         super().__init__(value.cls.__name__)
         self.value = value
-        self.native = native
 
 
 def exception_text(value: ObjectValue) -> str:
