@@ -13,6 +13,7 @@ import pytest
 import tinytorch as torch
 from tinytorch import nn
 from tinytorch.nn.utils import rnn
+from tinytorch.utils import _pytree as P
 from tinytorch.utils.checkpoint import checkpoint, checkpoint_sequential
 from tinytorch.utils.data import (
     BatchSampler,
@@ -203,3 +204,17 @@ def test_checkpoint_keeps_nothing_inside() -> None:
     model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(5)))
     a = torch.randn(2, 3, requires_grad=True)
     np.testing.assert_array_equal(checkpoint_sequential(model, 2, a).detach().numpy(), model(a).detach().numpy())
+
+
+def test_trees() -> None:
+    Point = namedtuple("Point", "x y")
+    tree = {"a": [1, (2, 3)], "b": Point(4, {"c": 5}), "d": None}
+    leaves, spec = P.tree_flatten(tree)
+    assert leaves == [1, 2, 3, 4, 5, None] and spec.num_leaves == 6
+    again = P.tree_unflatten(leaves, spec)
+    assert again == tree and isinstance(again["b"], Point) and type(again["a"][1]) is tuple
+    assert P.tree_map(lambda x, y: x + y, [1, (2,)], [10, (20,)]) == [11, (22,)]
+    assert P.tree_map_only(int, str, (1, 2.5, [3])) == ("1", 2.5, ["3"])
+    assert P.tree_structure([1, [2]]) == P.tree_structure([3, [4]]) != P.tree_structure([[1], 2])
+    with pytest.raises(ValueError, match="holds 6 items"):
+        P.tree_unflatten([1], spec)

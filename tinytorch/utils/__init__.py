@@ -4,6 +4,6 @@ Stage: eager.  Mirrors ``torch.utils``.  Read next: ``data``, ``checkpoint``.
 """
 
 from tinytorch import hooks
-from tinytorch.utils import checkpoint, data
+from tinytorch.utils import _pytree, checkpoint, data
 
-__all__ = ["checkpoint", "data", "hooks"]
+__all__ = ["_pytree", "checkpoint", "data", "hooks"]

@@ -1,6 +1,6 @@
 """``tinytorch.utils.data``: datasets and the loader that makes batches of them.
 
-Stage: eager.  Mirrors ``torch.utils.data``.  Read next: ``dataset``, ``sampler``, ``loader``.
+Stage: eager.  Mirrors ``torch.utils.data``.  Read next: ``dataset``, ``sampler``, ``dataloader``.
 """
 
 from tinytorch.utils.data.collate import default_collate, default_convert
@@ -14,7 +14,7 @@ from tinytorch.utils.data.dataset import (
     TensorDataset,
     random_split,
 )
-from tinytorch.utils.data.loader import DataLoader, WorkerInfo, get_worker_info
+from tinytorch.utils.data.dataloader import DataLoader, WorkerInfo, get_worker_info
 from tinytorch.utils.data.sampler import (
     BatchSampler,
     RandomSampler,

@@ -1,7 +1,7 @@
 """From a list of samples to a batch.
 
 Stage: eager.  In: samples of like structure.  Out: the same structure of tensors with one dimension more.
-Mirrors ``torch.utils.data.default_collate``.  Read next: ``loader``.
+Mirrors ``torch.utils.data.default_collate``.  Read next: ``dataloader``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Samplers: in which order a loader asks for samples.
 
-Stage: eager.  In: a length.  Out: indices, or lists of them.  Mirrors ``torch.utils.data``.  Read next: ``loader``.
+Stage: eager.  In: a length.  Out: indices, or lists of them.  Mirrors ``torch.utils.data``.  Read next: ``dataloader``.
 """
 
 from __future__ import annotations
