@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import random
 import types
 from typing import Any
 
@@ -310,3 +311,31 @@ def test_unused_random_draw_still_moves_the_state() -> None:
     torch.manual_seed(0)
     f(X)
     assert same(got, torch.rand(2))
+
+
+def test_pythons_random_numbers_are_drawn_in_every_call() -> None:
+    def f(x):
+        a = random.random()
+        b = random.uniform(1.0, 2.0)
+        return x * a + b, a * 2, random.gauss(0.0, 1.0)
+
+    compiled = Counted(f, fullgraph=True)
+    random.seed(5)
+    expected = [f(X), f(X), random.random()]
+    random.seed(5)
+    got = [compiled(X), compiled(X), random.random()]
+    assert same(got, expected)
+    assert len(compiled.entries) == 1
+
+
+def test_random_decisions_break_and_keep_the_stream() -> None:
+    def f(x):
+        if random.random() > 0.5:
+            x = x + 1
+        return x * random.randint(1, 5), random.choice([1, 2, 3])
+
+    compiled = Counted(f)
+    random.seed(7)
+    expected = [f(X) for _ in range(6)]
+    random.seed(7)
+    assert same([compiled(X) for _ in range(6)], expected)

@@ -69,6 +69,8 @@ class Emitter:
         """The object at ``source``, as it was when the call began."""
         name = self.reads.get(source)
         if name is None:
+            if source.text in self.tx.locals:
+                return source.text
             if source.is_name and source.text in self.tx.namespace.objects:
                 return source.text
             name = self.reads[source] = self._fresh(_readable(source.text))
@@ -133,7 +135,7 @@ def _readable(text: str) -> str:
 
 def print_run(emit: Emitter, graph_call: bool, inputs: list[str], tail: list[str], arguments: list[str]) -> str:
     """The source text of ``run``."""
-    lines = [f"def run({', '.join(arguments)}):"]
+    lines = [f"def run({', '.join(arguments)}):", *(f"    {line}" for line in emit.tx.prologue)]
     if graph_call:
         targets = "".join(f"{name}, " for name in emit.outputs.values())
         call = f"graph({', '.join(inputs)})"

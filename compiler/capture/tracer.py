@@ -96,6 +96,8 @@ class Tracer:
         self.modes = grad_mode.get_modes()  # as the call began
         self.used_modes = False
         self.mode_nodes = 0
+        self.prologue: list[str] = []  # statements of translated code before the graph
+        self.locals: set[str] = set()  # the names they bind
         self.strict: bool | None = None  # what error_on_graph_break said
         self.steps = 0
         self._locations: dict[tuple[int, int], Location] = {}

@@ -233,13 +233,13 @@ def _constant(tx: Tracer, obj: Any, source: Source) -> Value:
 def _float(tx: Tracer, obj: float, source: Source) -> Value:
     """A float that differs between calls: a 0-d input of the graph."""
     tx.guard("TYPE", "type({0}) is float", source)
-    where = Source("{1}({0})", source, tx.namespace.source(_scalar, "scalar"))
+    where = Source("{1}({0})", source, tx.namespace.source(scalar_tensor, "scalar"))
     tensor = tx.new_tensor(fake_tensor((), float64), None, where)
     tensor.example = tensor.fake
     return NumberValue(tensor, float, obj, frozenset({source.text}), source)
 
 
-def _scalar(x: float) -> Tensor:
+def scalar_tensor(x: float) -> Tensor:
     """A Python float as a 0-d tensor: as wide, and as weak in promotion."""
     return Tensor._wrap(np.array(x, np.float64), cpu)
 

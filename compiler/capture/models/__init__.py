@@ -12,6 +12,7 @@ from compiler.capture.models import (
     objects_,
     optimizers,
     polyfills,
+    random_,
     sequences,
     sets,
     tensors,
@@ -21,6 +22,6 @@ from compiler.capture.models.registry import get, is_pure, new_of, refuse
 new = new_of
 
 __all__ = [
-    "builtins_", "doors", "get", "is_pure", "iterators", "mappings", "new", "new_of", "numbers", "numpy_", "objects_", "optimizers", "polyfills",
+    "builtins_", "doors", "get", "is_pure", "iterators", "mappings", "new", "new_of", "numbers", "numpy_", "objects_", "optimizers", "polyfills", "random_",
     "refuse", "sequences", "sets", "tensors",
 ]  # fmt: skip

@@ -37,6 +37,9 @@ def call(tx: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value])
     if isinstance(callee, UserFunction):
         return _call_function(tx, callee, args, kwargs)
     if isinstance(callee, BoundMethod):
+        model = None if callee.obj is None else tx.models.get(callee.obj)
+        if model is not None:
+            return model(tx, *[realize(tx, a) for a in args], **{k: realize(tx, v) for k, v in kwargs.items()})
         return _call_method(tx, callee, args, kwargs)
     if isinstance(callee, BuiltinValue):
         return _call_c(tx, callee.fn, args, kwargs)
