@@ -112,7 +112,9 @@ def save_everything(joint: GraphModule, forward_outputs: int) -> tuple[GraphModu
     reads.update((n, None) for n in outs[forward_outputs:] if n in early)
     for node in [n for n in reads if isinstance(n.meta.get("val"), tuple)]:  # save the items of a tuple instead
         del reads[node]
-        reads.update((item, None) for item in node.users if item.target is operator.getitem)
+        items = [item for item in node.users if item.target is operator.getitem]
+        early.update(items)
+        reads.update((item, None) for item in items)
     saved = [n for n in reads if n.op != "get_attr"]
     fw = extract(joint, graph.placeholders, [*outs[:forward_outputs], *saved], early.__contains__, "Forward")
     tangents = [n for n in graph.placeholders if n not in early]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch import ops, tape
+from tinytorch import dtypes, ops, tape
 from tinytorch.amp.policy import full
 from tinytorch.nn.functional.pads import pad
 from tinytorch.nn.functional.widths import narrow, wide
@@ -123,7 +123,7 @@ def batch_norm(
             raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
         centred, mean, var = mean_and_variance(x, dims)
         _move(running_mean, mean, momentum, 1)
-        _move(running_var, var, momentum, count / (count - 1))
+        _move(running_var, var, momentum, _unbiased(count))
     else:
         assert running_mean is not None and running_var is not None, "evaluation needs running statistics"
         shape = (-1, *(1,) * (input.dim() - 2))
@@ -136,6 +136,13 @@ def _numel_over(x: Tensor, dims: Sequence[int]) -> Any:
     for d in dims:
         n = n * x.shape[d]
     return n
+
+
+def _unbiased(count: Any) -> Any:
+    """n / (n - 1); a tensor if n is symbolic, whose quotient as a number would fix it."""
+    if not isinstance(count, int):
+        count = ops.full(shape=(), value=count, dtype=dtypes.float64)
+    return count / (count - 1)
 
 
 def _move(running: Tensor | None, now: Tensor, momentum: float, factor: Any) -> None:

@@ -1,0 +1,88 @@
+"""Training with symbolic sizes through the whole pipeline: one graph for all batch sizes, losses as eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinytorch as torch
+import tinytorch.nn.functional as F
+from tinytorch import nn
+
+
+class ConvNet(nn.Module):
+    """Batch norm's running variance needs n / (n - 1), max pooling saves one item of a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.out = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Linear(64, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(F.max_pool2d(F.relu(self.norm(self.conv(x))), 2).flatten(1))
+
+
+class Attention(nn.Module):
+    """The sequence length is symbolic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.qkv, self.out = nn.Embedding(9, 8), nn.Linear(8, 24), nn.Linear(8, 9)
+
+    def forward(self, i: Any) -> Any:
+        q, k, v = self.qkv(self.embed(i) + torch.arange(i.shape[1]).unsqueeze(-1) * 0.01).split(8, -1)
+        return self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Dropout(0.25), nn.LayerNorm(8), nn.Linear(8, 4))
+
+
+def floats(*shape: int) -> Callable[[Any, int], Any]:
+    return lambda rng, n: torch.tensor(rng.standard_normal((n, *shape)).astype(np.float32))
+
+
+MODELS: dict[str, tuple[Any, Any]] = {
+    "mlp": (mlp, floats(6)),
+    "convnet": (ConvNet, floats(1, 8, 8)),
+    "attention": (Attention, lambda rng, n: torch.tensor(rng.integers(0, 9, (3, n)))),
+}
+
+
+def train(model: nn.Module, forward: Any, make: Any) -> list[float]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+    rng = np.random.default_rng(0)
+    torch.manual_seed(3)
+    losses = []
+    for n in (5, 7, 12, 9):
+        out = forward(make(rng, n))
+        loss = (out.flatten(0, -2).log_softmax(-1)[:, 1]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return [*losses, *(b.sum().item() for b in model.buffers())]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition", "inductor"])
+@pytest.mark.parametrize("name", list(MODELS))
+def test_one_graph_trains_all_sizes(name: str, backend: str) -> None:
+    build, make = MODELS[name]
+    inner = torch.compiler.lookup_backend(backend)
+    graphs: list[Any] = []
+
+    def counting(gm: Any, examples: Any) -> Any:
+        graphs.append(gm)
+        return inner(gm, examples)
+
+    torch.compiler.reset()
+    outcomes = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = build()
+        forward = torch.compile(model, backend=counting, dynamic=True, fullgraph=True) if compiled else model
+        outcomes.append(train(model, forward, make))
+    assert len(graphs) == 1
+    np.testing.assert_allclose(outcomes[1], outcomes[0], rtol=3e-5, atol=1e-6)
