@@ -7,14 +7,12 @@ import os
 import pickle
 import subprocess
 import sys
-from collections import OrderedDict, namedtuple
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tinytorch as torch
-from tinytorch import pytree
 
 
 def test_import_loads_nothing_heavy() -> None:
@@ -134,25 +132,6 @@ torch.manual_seed(0); assert torch.rand(4, device="cuda").cpu().tolist() == a.to
 """
     run = subprocess.run([sys.executable, "-c", code], env={**os.environ, "TT_CUDA_EMULATE": "1"}, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-
-
-# --- trees ------------------------------------------------------------------------------------------------------------
-Point = namedtuple("Point", "x y")
-
-
-def test_trees() -> None:
-    tree = {"a": [1, (2, Point(3, None))], "b": OrderedDict(c=4)}
-    leaves, spec = pytree.tree_flatten(tree)
-    assert leaves == [1, 2, 3, None, 4] and spec.num_leaves == 5
-    back = pytree.tree_unflatten(leaves, spec)
-    assert back == tree and isinstance(back["a"][1][1], Point) and isinstance(back["b"], OrderedDict)
-    assert pytree.tree_map(lambda x: x and x * 2, tree)["a"][1][1].x == 6
-    assert pytree.tree_map_only(int, str, [1, 2.5]) == ["1", 2.5]
-    with pytest.raises(ValueError, match="holds 5 items"):
-        pytree.tree_unflatten([1], spec)
-    from tinytorch.utils import _pytree
-
-    assert _pytree.tree_flatten is pytree.tree_flatten
 
 
 # --- testing ----------------------------------------------------------------------------------------------------------
