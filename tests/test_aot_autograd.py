@@ -442,3 +442,25 @@ def test_an_absent_cotangent_of_symbolic_size_is_zeros_of_the_size_of_the_call()
         f(x, w)[1].sum().backward()
         (want,) = torch.autograd.grad((x * w).exp().sum(), w)
         same(w.grad, want, 1e-5)
+
+
+def test_a_slice_written_costs_a_slice() -> None:
+    """A key-value cache: the graph gives the new part, not the whole cache."""
+
+    def f(cache: Tensor, k: Tensor) -> list[Any]:
+        cache[:, 2:4] = k * 2
+        cache[:, 2:4].add_(1)
+        return [cache.sum()]
+
+    outputs: list[Any] = []
+
+    def compiler(gm: Any, examples: Any) -> Any:
+        outputs.extend(n.meta["val"].shape for n in gm.graph.output_node.args[0])
+        return gm
+
+    cache, k = torch.zeros(3, 8), rand(3, 2)
+    (total,) = aot_autograd(compiler)(f, [cache, k])(cache, k)
+    want = torch.zeros(3, 8)
+    same(total, f(want, k)[0])
+    same(cache, want)
+    assert cache._version == want._version and outputs == [(), (3, 2)]

@@ -94,7 +94,7 @@ def overwritten(joint: Joint, saved: Sequence[Saved]) -> dict[int, str]:
     there itself, and then hand back the input's array."""
     names = [p.name for p in joint.module.graph.placeholders]
     kept = {s.index for s in saved if s.kind == "primal"}
-    return {m.output: names[m.primal] for m in joint.mutations if not (m.tracked or m.base or m.primal in kept)}
+    return {m.output: names[m.primal] for m in joint.mutations if not (m.tracked or m.base or m.chain or m.primal in kept)}
 
 
 # --- the two halves ---------------------------------------------------------------------------------------------------

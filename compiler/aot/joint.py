@@ -19,7 +19,7 @@ from typing import Any
 from compiler.aot import aliasing, overlap
 from compiler.aot.aliasing import Given, owner
 from compiler.aot.overlap import Base
-from compiler.aot.trace import Draw, Tracer, tracing
+from compiler.aot.trace import Chain, Draw, Tracer, tracing
 from compiler.fake import FakeArray, fake_like, is_fake
 from compiler.ir.graph import Node
 from compiler.ir.interp import Interpreter
@@ -36,6 +36,7 @@ class Mutation:
     """Input ``primal`` is given the value of forward output ``output`` after the call; with ``base``, base ``primal``.
 
     ``tracked``: the write is part of the history (eager wrote under grad mode).  ``writes``: how often eager wrote.
+    ``chain``: only the part of the input that it shows was written, and the output is the value of that part.
     """
 
     primal: int
@@ -43,6 +44,7 @@ class Mutation:
     tracked: bool
     writes: int
     base: bool = False
+    chain: Chain = ()
 
 
 @dataclass
@@ -268,6 +270,11 @@ class _Finish:
             memory = self.tracer.place(t).memory
             if memory.version and memory.origin == i:
                 tracked = _history(t) != self.histories[i]
+                if memory.part is not None and not tracked:
+                    chain = self.tracer.place(memory.part).chain
+                    found.append(Mutation(i, len(self.tensors), False, memory.version, chain=chain))
+                    self.tensors.append(memory.part)
+                    continue
                 found.append(Mutation(i, len(self.tensors), tracked, memory.version))
                 t._made_by()  # a view reads its history again from its base
                 now = t._alias_with_history()  # its value now, with its history if eager recorded the write

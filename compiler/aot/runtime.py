@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.aot.aliasing import Given
 from compiler.aot.joint import Joint, Mutation
 from compiler.aot.overlap import base_array
+from compiler.aot.trace import Chain
 from compiler.ir import meta
 from compiler.sym.expr import expr_of
 from tinytorch import dispatch, tape
@@ -92,7 +92,7 @@ def _text(c: Compiled) -> tuple[str, dict[str, Any]]:
     w.names.update(
         new=object.__new__, Tensor=Tensor, Node=tape.Node, Storage=Storage, COMPILED=COMPILED, forward=c.forward,
         write=write, mode=tape.mode, look=look, array_module=array_module, backward=_backward_of(c) if joint.training else None,
-        base_array=base_array, ref=weakref.ref, states=states,
+        base_array=base_array, ref=weakref.ref, states=states, part=part,
     )  # fmt: skip
     args = [f"x{i}" for i in range(len(joint.primals))]
     tensors = [isinstance(p, Tensor) for p in joint.primals]
@@ -162,7 +162,8 @@ def _wrap(w: _Writer, joint: Joint, k: int) -> None:
 def _sizes(w: _Writer, c: Compiled, args: list[str]) -> None:
     """Bind the size symbols that views, draws and saved sizes mention."""
     joint = c.joint
-    wanted = {s.name for r in joint.results for _, params in r.chain for s in meta.symbols_in(params)}
+    chains = [r.chain for r in joint.results] + [m.chain for m in joint.mutations]
+    wanted = {s.name for chain in chains for _, params in chain for s in meta.symbols_in(params)}
     wanted |= {s.name for r in joint.results for s in meta.symbols_in(r.value)}
     wanted |= {s.name for d in joint.draws for s in meta.symbols_in(d.shift)}
     wanted |= {s.name for _, used in joint.drawn for s in meta.symbols_in(used)}
@@ -315,9 +316,20 @@ def _epilogue(w: _Writer, joint: Joint, m: Mutation) -> None:
         return
     x = f"x{joint.bases[m.primal].lead}" if m.base else f"x{m.primal}"
     place = f"b{m.primal}" if m.base else f"{x}._data"
-    w.add(f"if o{m.output} is not {place}: {place}[...] = o{m.output}")  # the plan may have written there itself
+    if m.chain:
+        device = w.name("device", joint.primals[m.primal].device)
+        w.add(f"part({place}, {_chain(w, m.chain)}, array_module({device}))[...] = o{m.output}")
+    else:  # the plan may have written there itself
+        w.add(f"if o{m.output} is not {place}: {place}[...] = o{m.output}")
     w.add(f"if {x}._storage is None: {x}._storage = Storage()")
     w.add(f"{x}._storage.version += {m.writes}")
+
+
+def part(array: Any, chain: Any, xp: Any) -> Any:
+    """The part of an array that a chain of view rows shows."""
+    for op, params in chain:
+        array = op.kernel(xp, array, **params)
+    return array
 
 
 def write(dst: Tensor, src: Tensor, writes: int) -> None:
@@ -354,16 +366,16 @@ def _results(w: _Writer, joint: Joint) -> None:
             if r.whole:
                 texts.append(source)
             else:
-                w.add(f"y{n} = look({source}, {_chain(w, r)}, {r.detached}, {r.requires_grad})")
+                w.add(f"y{n} = look({source}, {_chain(w, r.chain)}, {r.detached}, {r.requires_grad})")
                 texts.append(f"y{n}")
     w.add(f"return [{', '.join(texts)}]")
 
 
-def _chain(w: _Writer, r: Given) -> str:
-    if not any(True for _, params in r.chain for _ in meta.symbols_in(params)):
-        return w.name("chain", r.chain)
+def _chain(w: _Writer, chain: Chain) -> str:
+    if not any(True for _, params in chain for _ in meta.symbols_in(params)):
+        return w.name("chain", chain)
     steps = []
-    for op, params in r.chain:
+    for op, params in chain:
         texts = ", ".join(f"{key!r}: {_literal(w, v)}" for key, v in params.items())
         steps.append(f"({w.name('op_', op)}, {{{texts}}})")
     return "(" + ", ".join(steps) + ",)"

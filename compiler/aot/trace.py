@@ -21,6 +21,7 @@ from compiler.aot import scatter
 from compiler.errors import CompileError
 from compiler.fake import FakeArray, FakeInterp, fake_like, is_fake
 from compiler.ir.graph import Graph, Node
+from compiler.passes.cse import freeze
 from tinytorch import dispatch, tape
 from tinytorch.device import Device
 from tinytorch.ops.opdef import TABLE, Op
@@ -33,16 +34,18 @@ class Memory:
     """One block of memory: its value now, how often it was written, and the input it belongs to, if any.
 
     ``origin``: an input's index; -1 for a constant; None for what the program made.  ``members``: for the base of
-    inputs that overlap, the input behind each first step of a chain.
+    inputs that overlap, the input behind each first step of a chain.  ``part``: the tensor through which all writes went,
+    if it was one and the same part of the block each time.
     """
 
-    __slots__ = ("base", "members", "node", "origin", "version")
+    __slots__ = ("base", "members", "node", "origin", "part", "version")
 
     def __init__(self, base: Any, node: Node, origin: int | None = None) -> None:
         self.base = base  # the fake array of the whole block
         self.node = node
         self.version = 0
         self.origin = origin
+        self.part: Tensor | None = None
         self.members: dict[int, tuple[int, int]] = {}  # id of the first step's params -> input, number of steps
 
 
@@ -115,6 +118,11 @@ class Tracer:
         if src.dtype is not dst.dtype:
             value = self.emit(TABLE["cast"], value, dtype=dst.dtype)
         value = scatter.laid_out(self, value, dst._data)
+        part = at.memory.part
+        if at.memory.version == 0 or (part is not None and freeze(self.place(part).chain) == freeze(at.chain)):
+            at.memory.part = Tensor._wrap(dst._data, dst.device)
+        else:
+            at.memory.part = None
         at.memory.node = scatter.put(self, at.memory.node, at.chain, value)
         at.memory.version += 1
         at.node, at.version = value, at.memory.version
