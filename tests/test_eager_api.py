@@ -25,12 +25,12 @@ def test_import_loads_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("name", ["fft", "sparse_coo_tensor", "jit", "lu_solve"])
 def test_missing_names_say_what_is_missing(name: str) -> None:
-    with pytest.raises(AttributeError, match=f"{name}.*outside the supported subset"):
+    with pytest.raises(AttributeError, match=rf"{name}.*outside the supported subset"):
         getattr(torch, name)
 
 
 def test_missing_methods_say_so_too() -> None:
-    with pytest.raises(AttributeError, match="qr.*outside the supported subset"):
+    with pytest.raises(AttributeError, match=r"qr.*outside the supported subset"):
         torch.ones(2).qr  # noqa: B018
 
 

@@ -370,7 +370,7 @@ def test_freed_tensors_say_so() -> None:
 # --- anomaly, checks --------------------------------------------------------------------------------------------------
 def test_anomaly_mode_names_the_forward_line() -> None:
     a = torch.zeros(2, requires_grad=True)
-    with torch.autograd.detect_anomaly(), pytest.raises(RuntimeError, match="SqrtBackward0.*returned nan") as e:
+    with torch.autograd.detect_anomaly(), pytest.raises(RuntimeError, match=r"SqrtBackward0.*returned nan") as e:
         y = torch.sqrt(a) * 0  # this line
         y.sum().backward()
     note = "".join(e.value.__notes__)

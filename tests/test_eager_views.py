@@ -165,7 +165,7 @@ def test_changing_what_was_saved_raises(change: str) -> None:
         x.zero_()
     else:
         getattr(x, change)(torch.ones(3))
-    with pytest.raises(RuntimeError, match="modified by an inplace operation.*version 1; expected version 0"):
+    with pytest.raises(RuntimeError, match=r"modified by an inplace operation.*version 1; expected version 0"):
         y.sum().backward()
 
 

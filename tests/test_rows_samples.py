@@ -162,7 +162,7 @@ def test_bodies_mean_what_kernels_compute(name: str) -> None:
         got = op(*args, **params)._data
         arrays = np.broadcast_arrays(*[a._data if isinstance(a, Tensor) else a for a in args])
         if op.types != "custom":
-            common = [a.dtype for a in tensors(args)][0].np
+            common = next(a.dtype for a in tensors(args)).np
             arrays = [a.astype(common) for a in arrays]
         with np.errstate(all="ignore"):
             want = np.asarray(op.body(handler(np), *arrays, **params))

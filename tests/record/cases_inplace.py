@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness import FLOATS, INTS, REALS, Case, T
+from harness import INTS, REALS, Case, T
 
 A, B = T((3, 4)), T((3, 4), "positive")
 CASES: list[Case] = []
