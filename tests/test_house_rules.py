@@ -87,18 +87,29 @@ def test_siblings_never_import_one_another() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def attempts(path: Path) -> set[ast.AST]:
+    """Imports that may fail: what stands in a ``try`` with ``except ImportError``."""
+    return {
+        n
+        for t in ast.walk(tree(path))
+        if isinstance(t, ast.Try) and any(h.type and "ImportError" in ast.unparse(h.type) for h in t.handlers)
+        for statement in t.body
+        for n in ast.walk(statement)
+    }
+
+
 def test_imports_stand_at_the_top() -> None:
     """In functions only: heavy or optional packages, and our own where they bring heavy ones or would close a circle."""
     wrong = []
     for path in FILES:
-        inside = [
+        inside = {
             n
             for fn in ast.walk(tree(path))
             if isinstance(fn, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
             for n in ast.walk(fn)
             if isinstance(n, ast.Import | ast.ImportFrom)
-        ]
-        for node in inside:
+        }
+        for node in inside - attempts(path):
             tops = {name.partition(".")[0] for name in imported(node)}
             if not tops <= LAZY | set(PACKAGES):
                 wrong.append(f"{short(path)}:{node.lineno} imports {', '.join(sorted(tops))} inside a function")
