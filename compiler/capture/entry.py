@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-from compiler.capture.door import make_door, parameters
+from compiler.capture.door import Nested, make_door, parameters
 from compiler.capture.doors import (
     allow_in_graph,
     assume_constant_result,
@@ -28,7 +28,7 @@ from compiler.capture.doors import (
 )
 from compiler.capture.instrs import check_version
 from compiler.capture.resume import resume_name
-from compiler.capture.runtime import Captured, CodeCache, Nested, Options
+from compiler.capture.runtime import Captured, CodeCache, Options
 from compiler.capture.session import Session
 from compiler.config import Config
 from compiler.config import config as default_config

@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from compiler import logs
@@ -268,37 +268,3 @@ class _State:
 
 
 STATE = _State()
-
-
-# --- calls out of translated code -------------------------------------------------------------------------------------
-class Nested:
-    """``nested(f)``: a user's function called at a break is a compile target itself."""
-
-    def __init__(self, cache_for: Callable[[CodeType], CodeCache | None]) -> None:
-        self.cache_for = cache_for
-
-    def __call__(self, fn: Any) -> Any:
-        kind = type(fn)
-        if kind is FunctionType:
-            return self._function(fn)
-        if kind is MethodType and type(fn.__func__) is FunctionType:
-            inner = self._function(fn.__func__)
-            return fn if inner is fn.__func__ else MethodType(inner, fn.__self__)
-        call = getattr(kind, "__call__", None)  # noqa: B004 - the function of the class
-        if type(call) is FunctionType and not isinstance(fn, type):
-            inner = self._function(call)
-            return fn if inner is call else MethodType(inner, fn)
-        return fn
-
-    def _function(self, fn: FunctionType) -> Any:
-        if getattr(fn, "_tt_door", None) is not None or getattr(fn, "_tt_disabled", None) is not None:
-            return fn
-        cache = self.cache_for(fn.__code__)
-        return fn if cache is None else bound_door(fn, cache)
-
-
-def bound_door(fn: FunctionType, cache: CodeCache) -> Callable[..., Any]:
-    """A callable with the signature of ``fn`` that runs through ``cache``."""
-    from compiler.capture.door import make_door
-
-    return make_door(fn, cache)

@@ -283,9 +283,7 @@ def float_(tx: Tracer, *args: Value) -> Value:
 
 
 def tensor_number(tx: Tracer, t: TensorValue, what: str) -> Value:
-    from compiler.capture.models import tensors
-
-    return tensors.number(tx, t, what)
+    return tx.models.tensors.number(tx, t, what)
 
 
 @model(complex)

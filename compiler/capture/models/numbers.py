@@ -10,6 +10,7 @@ import math
 import operator
 from typing import TYPE_CHECKING, Any
 
+from compiler.capture.models import registry
 from compiler.capture.models.registry import model
 from compiler.capture.protocol import calls, operators
 from compiler.capture.values.base import FALSE, TRUE, ConstantValue, Value, realize
@@ -112,8 +113,6 @@ def _symbolic(fn: Any) -> None:
         found = calls.fold(tx, fn, list(args), kwargs)
         if found is not None:
             return found
-        from compiler.capture.models import registry
-
         registry.refuse(tx, fn, list(args))
 
     model(fn)(run)

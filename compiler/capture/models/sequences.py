@@ -324,9 +324,7 @@ def delitem(tx: Tracer, me: ListValue, key: Value) -> Value:
 def sort(tx: Tracer, me: ListValue, *, key: Value = NONE, reverse: Value = FALSE) -> Value:
     """In place, on known keys now, else by a polyfill that compares."""
     tx.effects.touch(me)
-    from compiler.capture.models.polyfills import sort_items
-
-    me.items[:] = sort_items(tx, list(me.items), key, reverse)
+    me.items[:] = tx.models.polyfills.sort_items(tx, list(me.items), key, reverse)
     return NONE
 
 

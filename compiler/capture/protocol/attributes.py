@@ -412,16 +412,12 @@ def _mode_attribute(tx: Tracer, value: Value, name: str) -> Value | None:
 
 def _tensor_attribute(tx: Tracer, value: Value, name: str) -> Value | None:
     assert isinstance(value, TensorValue)
-    from compiler.capture.models import tensors
-
-    return tensors.attribute(tx, value, name)
+    return tx.models.tensors.attribute(tx, value, name)
 
 
 def _array_attribute(tx: Tracer, value: Value, name: str) -> Value | None:
     assert isinstance(value, ArrayValue)
-    from compiler.capture.models import numpy_
-
-    return numpy_.attribute(tx, value, name)
+    return tx.models.numpy_.attribute(tx, value, name)
 
 
 def _opaque_attribute(tx: Tracer, value: Value, name: str) -> Value | None:
@@ -483,9 +479,7 @@ def setattr_(tx: Tracer, value: Value, name: str, new: Value) -> None:
 def generic_setattr(tx: Tracer, value: Value, name: str, new: Value | None) -> None:
     """``object.__setattr__``, or with None ``object.__delattr__``."""
     if isinstance(value, TensorValue):
-        from compiler.capture.models import tensors
-
-        tensors.set_attribute(tx, value, name, new)
+        tx.models.tensors.set_attribute(tx, value, name, new)
         return
     if isinstance(value, ModeValue):
         tx.write_mode(value, name, new)

@@ -84,9 +84,7 @@ def constant_result(tx: Tracer, fn: UserFunction, args: list[Value], kwargs: dic
 def _call_method(tx: Tracer, method: BoundMethod, args: list[Value], kwargs: dict[str, Value]) -> Value:
     func = realize(tx, method.func)
     if isinstance(func, UserFunction) and isinstance(realize(tx, method.owner), TensorValue):
-        from compiler.capture.models import tensors
-
-        return tensors.call_method(tx, func, method, args, kwargs)
+        return tx.models.tensors.call_method(tx, func, method, args, kwargs)
     return call(tx, func, [method.owner, *args], kwargs)
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from compiler.capture import breaks
+
 if TYPE_CHECKING:
     from compiler.capture.emit import Emitter
     from compiler.capture.source import Source
@@ -47,8 +49,6 @@ class Value:
 
     def reconstruct(self, emit: Emitter) -> str:
         """Text that makes an equal value in translated code; ``emit`` keeps identity by asking once."""
-        from compiler.capture import breaks
-
         breaks.unsupported(breaks.RECONSTRUCT, type(self).__name__)
 
     def children(self) -> list[Value]:
