@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import math
 import struct
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +27,7 @@ from codegen_numba.layout import ERROR, FIRST, LINE, VALUE, WHO, Chunk, Table, t
 from codegen_numba.matmul import Template
 from codegen_numba.rebase import rebase
 from codegen_numba.schedule import Phase, Tune, phases
+from codegen_numba.tune import tuned
 from codegen_numba.spell import literal, memory_type, to_memory
 from compiler import logs
 from compiler.config import Config
@@ -44,6 +47,7 @@ class Step:
     arguments: tuple[Argument, ...]
     messages: tuple[str, ...]
     phase: Phase
+    tune: Tune
 
 
 def build(plan: Plan, config: Config, tune: Tune | None = None) -> Built:
@@ -70,17 +74,42 @@ class Context:
 
 
 class Built:
-    """The callable.  ``source`` the host function; ``kernels`` the text of every phase, by name."""
+    """The callable.  ``source`` the host function; ``kernels`` the text of every phase, by name; ``records`` what the
+    program launches, as (name, first word, last word)."""
 
-    def __init__(self, source: str, texts: dict[str, str], namespace: dict[str, Any]) -> None:
-        self.source, self.kernels = source, texts
-        filename = f"<tinytorch host {next(_serial)}>"
-        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        exec(compile(source, filename, "exec"), namespace)
-        self._call = namespace["call"]
+    def __init__(
+        self, source: str, texts: dict[str, str], namespace: dict[str, Any], records: list[tuple[str, int, int]]
+    ) -> None:
+        self.source, self.kernels, self.records = source, texts, records
+        self._namespace = namespace
+        self._filename = f"<tinytorch host {next(_serial)}>"
+        linecache.cache[self._filename] = (len(source), None, source.splitlines(keepends=True), self._filename)
+        self._call = self._define(namespace["launch"])
+
+    def _define(self, launch: Any) -> Any:
+        namespace = {**self._namespace, "launch": launch}
+        exec(compile(self.source, self._filename, "exec"), namespace)
+        return namespace["call"]
 
     def __call__(self, arrays: list[Any], sizes: tuple[int, ...] = ()) -> list[Any]:
         return self._call(arrays, sizes)  # type: ignore[no-any-return]
+
+    def profile(self, arrays: list[Any], sizes: tuple[int, ...] = (), rounds: int = 5) -> list[tuple[str, float]]:
+        """Seconds of each record, the least of ``rounds`` calls: (name, seconds) in the order they run."""
+        best = [math.inf] * len(self.records)
+        launch = self._namespace["launch"]
+
+        def timed(args: int, first: int, last: int, part: int) -> None:
+            for n, (_, begin, end) in enumerate(self.records):
+                if first <= begin and end <= last:
+                    start = time.perf_counter()
+                    launch(args, begin, end, part)
+                    best[n] = min(best[n], time.perf_counter() - start)
+
+        call = self._define(timed)
+        for _ in range(rounds):
+            call(arrays, sizes)
+        return [(name, seconds) for (name, _, _), seconds in zip(self.records, best, strict=True)]
 
 
 @dataclass
@@ -91,6 +120,7 @@ class Builder:
     table: Table = field(default_factory=Table)
     records: list[list[Any]] = field(default_factory=list)  # of the program: entry, meanings..., alignment
     messages: list[tuple[str, ...]] = field(default_factory=list)  # by record
+    names: list[str] = field(default_factory=list)  # by record
     texts: dict[str, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     privates: list[tuple[Any, Int]] = field(default_factory=list)  # (meaning, bytes) of private copies
@@ -167,11 +197,12 @@ class Builder:
     # --- kernels ---
     def _phases(self, kernel: Kernel) -> list[Step]:
         out = []
-        for n, phase in enumerate(phases(kernel, self.threads, self.tune)):
-            emitter = Emitter(kernel, phase, self.config.numerics == "strict", self.tune)
+        tune = tuned(kernel, self.config, self.tune) if self.config.autotune else self.tune
+        for n, phase in enumerate(phases(kernel, self.threads, tune)):
+            emitter = Emitter(kernel, phase, self.config.numerics == "strict", tune)
             source, arguments, messages = emitter.source(f"{kernel.name}_{n}" if n else kernel.name)
             self._show(source)
-            out.append(Step(source, arguments, messages, phase))
+            out.append(Step(source, arguments, messages, phase, tune))
         return out
 
     def _show(self, source: Source) -> None:
@@ -202,6 +233,7 @@ class Builder:
     def _record(self, source: Source, slots: list[Any], extent: Any, parts: Any, align: int, messages: Any = ()) -> None:
         self.records.append([kernels.address(source), slots, extent, parts, align])
         self.messages.append(tuple(messages))
+        self.names.append(source.name)
 
     def _prepare(self) -> None:
         """The first record: array objects become addresses, and moved addresses are computed."""
@@ -213,7 +245,7 @@ class Builder:
         source = fill_source(buffer, value)
         self._show(source)
         extent = layout.span(buffer)
-        self._record(source, [self.address(buffer.name)], self.table.number(extent), self._parts(extent, 1), 64)
+        self._record(source, [self.address(buffer.name)], self.table.number(extent), self._parts(extent, 1, self.tune), 64)
 
     def _run(self, index: int, args: tuple[str, ...], sizes: dict[str, int]) -> None:
         kernel = self.plan.kernels[index]
@@ -225,16 +257,16 @@ class Builder:
                 step.phase, extent=fixed(step.phase.extent, sizes), cost=fixed(step.phase.cost, sizes)
             )  # fmt: skip
             if phase.kind != "join":
-                parts = self._phase_parts(phase)
+                parts = self._phase_parts(phase, step.tune)
             slots = [self._slot(a, bound, phase, parts, index, sizes) for a in step.arguments]
             source = step.source if not alias else Source(**{**step.source.__dict__, "alias": True})
             own = self.table.number(1) if phase.kind == "join" else parts
             self._record(source, slots, self.table.number(phase.extent), own, phase.align, step.messages)
 
-    def _phase_parts(self, phase: Phase) -> Any:
+    def _phase_parts(self, phase: Phase, tune: Tune) -> Any:
         if phase.privates and phase.cost:
             return self.table.number(self.threads)
-        return self._parts(phase.extent, phase.cost)
+        return self._parts(phase.extent, phase.cost, tune)
 
     def _overlaps(self, kernel: Kernel, bound: dict[str, str]) -> bool:
         """May a buffer the kernel writes share memory with another?  Inputs might, with one another."""
@@ -280,10 +312,10 @@ class Builder:
         self.arena = [*(self.arena or ["top = 0"]), f"{name} = top", f"top += -(-({text_of(size)}) // {LINE}) * {LINE}"]
         return self.table.vary(meaning, f"base + {name}")
 
-    def _parts(self, extent: Int, cost: Int) -> Any:
+    def _parts(self, extent: Int, cost: Int, tune: Tune) -> Any:
         """Into how many parts a range is cut: one if it is cheap."""
-        each = max(1, self.tune.parallel // 2)
-        total, most = known(extent * cost), self.threads * self.tune.parts
+        each = max(1, tune.parallel // 2)
+        total, most = known(extent * cost), self.threads * tune.parts
         if self.threads == 1 or cost == 0:
             return self.table.number(1)
         if total is not None:
@@ -437,7 +469,8 @@ class Builder:
         source = "\n".join(["def call(arrays, sizes):", *("    " + line for line in head + body), ""])
         self._bind(np.array(program, np.int64), words, room, places)
         logs.artifact("kernels", "host", source)
-        return Built(source, self.texts, self.namespace)
+        records = [(n, a, b) for n, a, b in zip(self.names, places, places[1:], strict=False)]
+        return Built(source, self.texts, self.namespace, records)
 
     def _bind(self, program: Array, words: int, room: int, places: list[int]) -> None:
         """Everything the host function names."""

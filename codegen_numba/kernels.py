@@ -37,12 +37,12 @@ def address(source: Source) -> int:
 def content_key(source: Source) -> str:
     return cache.key_of(
         plain(source.text), [t for _, t in source.params], source.contract, source.alias, source.pool,
-        target.description(), _versions(), cache.package_hash("codegen_numba"),
+        target.description(), versions(), cache.package_hash("codegen_numba"),
     )  # fmt: skip
 
 
 @remember
-def _versions() -> list[str]:
+def versions() -> list[str]:
     return [version(package) for package in ("numba", "llvmlite")]
 
 

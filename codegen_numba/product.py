@@ -39,6 +39,11 @@ def product(module: ir.Module) -> ir.Function:
     return fn
 
 
+def _fma(module: ir.Module, vector: ir.VectorType) -> ir.Function:
+    name = f"llvm.fma.v{vector.count}f32"
+    return module.globals.get(name) or ir.Function(module, ir.FunctionType(vector, [vector] * 3), name)
+
+
 class _Writer:
     """The body: panels of columns, in each tiles of rows, the rest in smaller tiles."""
 
@@ -49,7 +54,7 @@ class _Writer:
         self.b = ir.IRBuilder(fn.append_basic_block("entry"))
         (self.c, self.c_row, self.a, self.a_row, self.a_column, self.b_at, self.b_row, self.m, self.n, self.k, keep) = fn.args
         self.keep = self.b.icmp_signed("!=", keep, I64(0))
-        self.fma = self.b.module.declare_intrinsic("llvm.fma", [self.vector])
+        self.fma = _fma(fn.module, self.vector)
 
     def write(self) -> None:
         done = self.whole(I64(0), self.n, 2 * self.lanes, lambda n: self.panel(n, 2))

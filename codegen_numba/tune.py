@@ -1,0 +1,89 @@
+"""Which block sizes, tiles and shares suit a kernel on this machine: proposals, and how to time them.
+
+Stage: codegen_numba.  In: a kernel with known sizes.  Out: its ``Tune``.  Used under ``config.autotune``
+(``mode="max-autotune"``); ``config.deterministic`` leaves out the choices that change the order of sums.
+Read next: ``compiler.autotune``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from codegen_numba import analysis, kernels, runtime, target
+from codegen_numba.analysis import known
+from codegen_numba.schedule import Tune, phases
+from compiler import autotune, cache
+from compiler.config import Config
+from compiler.loop.ir import Alloc, ArrayView, Buffer, Kernel, Loop, Plan, Run, Store, Update
+from compiler.loop.printer import format_kernel
+
+
+def tuned(kernel: Kernel, config: Config, start: Tune) -> Tune:
+    """The best tuning found for ``kernel``; ``start`` if its sizes are not known or there is nothing to choose."""
+    fields = proposals(kernel, config, start)
+    if kernel.sizes or not fields or not all(_known(b) for b in kernel.params):
+        return start
+    bare = replace(kernel, name="kernel", origin=(), lines=())
+    key = cache.key_of(
+        "tune", format_kernel(bare), config.key(), runtime.thread_count(), target.description(), sorted(fields),
+        cache.package_hash("codegen_numba"), kernels.versions(),
+    )  # fmt: skip
+    arrays = [example(b) for b in kernel.params if b.name not in kernel.writes]
+
+    def measure(choice: Tune) -> float:
+        from codegen_numba.build import build
+
+        built = build(alone(kernel), replace(config, autotune=False), choice)
+        return autotune.least_time(lambda: built(arrays, ()))
+
+    return autotune.search(kernel.name, key, start, fields, measure)
+
+
+def proposals(kernel: Kernel, config: Config, start: Tune) -> dict[str, tuple[Any, ...]]:
+    """Values worth trying, by field, for what this kernel has."""
+    out: dict[str, tuple[Any, ...]] = {}
+    cut = phases(kernel, runtime.thread_count(), start)
+    if any(p.kind == "tiles" for p in cut):
+        out["tile"] = ((64, 64), (128, 64), (128, 128), (256, 128), (64, 256))
+    total = sum(analysis.hint(p.total) for p in cut)
+    if runtime.thread_count() > 1 and start.parallel // 16 < total < start.parallel * 64:
+        out["parallel"] = (max(1, total // 4), total * 4)
+    if runtime.thread_count() > 1 and total >= start.parallel:
+        out["parts"] = (1, 2, 8)
+    if not config.deterministic and _sums(kernel):
+        out["block"] = (256, 512, 4096)
+    return out
+
+
+def _sums(kernel: Kernel) -> bool:
+    """Is there a sum long enough to have blocks?"""
+    long = any(isinstance(s, Loop) and s.kind == "reduce" and (known(s.extent) or 0) > 256 for s in analysis.walk(kernel.body))
+    return long and any(isinstance(s, Update) and s.combine == "add" for s in analysis.walk(kernel.body))
+
+
+def alone(kernel: Kernel) -> Plan:
+    """A plan that runs the kernel once on memory of its own."""
+    inputs = tuple(b for b in kernel.params if b.name not in kernel.writes)
+    made = [b for b in kernel.params if b.name in kernel.writes]
+    combined = {s.buffer for s in analysis.walk(kernel.body) if isinstance(s, Store) and s.mode != "set"}
+    allocs = tuple(Alloc(b, 0 if b.name in combined else None) for b in made)
+    views = tuple(ArrayView(b.name, b.shape, b.stride) for b in made)
+    return Plan(inputs, views, (kernel,), (*allocs, Run(0, tuple(b.name for b in kernel.params))))
+
+
+def example(b: Buffer) -> Any:
+    """An array like the buffer: ordinary numbers, and zeros for integers, which may be indices."""
+    span = 1 + sum((known(n) - 1) * abs(known(s)) for n, s in zip(b.shape, b.stride, strict=True))  # type: ignore[operator,arg-type]
+    if b.dtype.kind == "f":
+        flat = np.random.default_rng(0).normal(size=span).astype(b.dtype.np)
+    else:
+        flat = np.zeros(span, b.dtype.np)
+    first = sum((known(n) - 1) * -known(s) for n, s in zip(b.shape, b.stride, strict=True) if known(s) < 0)  # type: ignore[operator,misc]
+    return np.lib.stride_tricks.as_strided(flat[first:], b.shape, tuple(known(s) * flat.itemsize for s in b.stride))  # type: ignore[operator,arg-type]
+
+
+def _known(b: Buffer) -> bool:
+    return all(known(n) for n in b.shape) and all(known(s) is not None for s in b.stride)
