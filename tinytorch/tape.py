@@ -80,25 +80,25 @@ class AccumulateGrad:
 class Node:
     """One recorded call.  ``edges[i]``: None, a leaf tensor, or (node, output number) that made input i."""
 
-    __slots__ = ("op", "fns", "edges", "metas", "outputs", "number", "saved", "out_alias", "hooks", "pre_hooks",
-                 "watched", "stack", "out_metas", "whole", "__weakref__")  # fmt: skip
+    # Defaults on the class: most nodes never own most of these.
+    fns: Sequence[Vjp | None] | None
+    saved: Sequence[tuple[Tensor, int]] = ()  # what the functions close over, with its version then
+    outputs: int = 1
+    out_metas: Any = ()
+    out_alias: Any = None
+    hooks: Any = ()
+    pre_hooks: Any = ()
+    watched: dict[int, Watch] | None = None  # who wants to see the cotangent of an output
+    #: (cotangents, create_graph, retain_graph) -> gradients of all inputs at once
+    whole: Callable[[list[Any], bool, bool], Sequence[Any]] | None = None
+    stack: str | None = None
 
     def __init__(self, op: Op, fns: Sequence[Vjp | None], edges: Sequence[Any], metas: Sequence[Any]) -> None:
         self.op = op
-        self.fns: Sequence[Vjp | None] | None = fns
+        self.fns = fns
         self.edges = edges
         self.metas = metas  # (shape, NumPy dtype) of each differentiable input
-        self.outputs = 1
-        self.out_metas: Any = ()
         self.number = next(_numbers)
-        self.saved: list[tuple[Tensor, int]] = []  # what the functions close over, with its version then
-        self.out_alias: Any = None
-        self.hooks: Any = ()
-        self.pre_hooks: Any = ()
-        self.watched: dict[int, Watch] | None = None  # who wants to see the cotangent of an output
-        #: (cotangents, create_graph, retain_graph) -> gradients of all inputs at once
-        self.whole: Callable[[list[Any], bool, bool], Sequence[Any]] | None = None
-        self.stack: str | None = None
 
     def __lt__(self, other: Node) -> bool:
         return self.number > other.number
@@ -169,7 +169,7 @@ def attach(
     metas: list[Any] = []
     saved: list[tuple[Tensor, int]] = []
     for a, fn in zip(args, fns, strict=False):
-        if fn is not None and wants_grad(a):
+        if fn is not None and isinstance(a, _TENSOR) and (wants_grad(a) if a._base is not None else a._requires_grad):
             node = a._node
             kept.append(fn)
             edges.append(a if node is None else (node, a._number))
@@ -181,9 +181,11 @@ def attach(
             kept.append(None)
             edges.append(None)
             metas.append(None)
-    edges += [None] * (len(args) - len(edges))
+    while len(edges) < len(args):
+        edges.append(None)
     node = Node(op, kept, edges, metas)
-    node.saved = saved
+    if saved:
+        node.saved = saved
     if alias and any(t is k for t, _ in saved for k in alias):
         node.out_alias = alias
     if len(outs) > 1:
@@ -193,7 +195,12 @@ def attach(
         node.stack = _forward_stack()
     for i, o in enumerate(outs):
         if o._data.dtype.kind in "fcV":
-            o._set_history(node, i)
+            if o._base is None and o._node is None and o._hooks is None:  # fresh: nothing to move or to tell
+                o._node, o._requires_grad = node, True
+                if i:
+                    o._number = i
+            else:
+                o._set_history(node, i)
     return node
 
 

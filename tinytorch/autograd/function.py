@@ -29,7 +29,6 @@ custom_function = Op(
 class FunctionNode(Node):
     """The node of a custom function, named after its class."""
 
-    __slots__ = ("ctx", "title")
     ctx: Any
     title: str
 
