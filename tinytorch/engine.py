@@ -156,7 +156,8 @@ class _Run:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
                     f"[{t.device.type} {t.dtype} {list(t.shape)}], saved by {node.name()}, is at version {t._version}; "
-                    f"expected version {version} instead." + (f" Forward call:\n{node.stack}" if node.stack else "")
+                    f"expected version {version} instead."
+                    + (f" Forward call:\n{node.stack}" if node.stack else "")
                 )
         if self.create_graph and node.out_alias is not None:
             for i, t in enumerate(node.out_alias):
@@ -181,7 +182,8 @@ class _Run:
     @staticmethod
     def _by_rules(node: Node, fns: Sequence[Vjp | None], g: Any) -> list[Any]:
         grads = [
-            None if fn is None else fit(_call(node, fn, g), *meta) for fn, meta in zip(fns, node.metas, strict=False)
+            None if fn is None else fit(_call(node, fn, g), *meta)
+            for fn, meta in zip(fns, node.metas, strict=False)
         ]
         return grads + [None] * (len(node.edges) - len(grads))
 
@@ -215,7 +217,9 @@ class _Run:
                 continue
             stack.pop()
             needed[n] = any((id(n), i) in self.wanted for i in range(n.outputs)) or any(
-                _key(e) in self.wanted or (isinstance(e, tuple) and needed[e[0]]) for e in n.edges if e is not None
+                _key(e) in self.wanted or (isinstance(e, tuple) and needed[e[0]])
+                for e in n.edges
+                if e is not None
             )
         return needed[node]
 
@@ -225,7 +229,9 @@ def _call(node: Node, fn: Vjp, g: Any) -> Any:
         return fn(g)
     except Exception as e:
         if node.stack:
-            e.add_note(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n{node.stack}")
+            e.add_note(
+                f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n{node.stack}"
+            )
         raise
 
 
@@ -262,7 +268,9 @@ def fit(g: Any, shape: Any, dtype: Any) -> Any:
         return g
     extra = len(g.shape) - len(shape)
     dims = tuple(range(extra)) + tuple(
-        i + extra for i, size in enumerate(shape) if isinstance(size, int) and size == 1 and g.shape[i + extra] != 1
+        i + extra
+        for i, size in enumerate(shape)
+        if isinstance(size, int) and size == 1 and g.shape[i + extra] != 1
     )
     g = TABLE["sum"](g, dim=dims, keepdim=False) if dims else g
     return g if tuple(g.shape) == tuple(shape) else TABLE["view"](g, shape=tuple(shape))

@@ -142,8 +142,12 @@ def _attach_operators() -> None:
     for name, op in COMPARISONS.items():
         setattr(Tensor, f"__{name}__", _operator(f"__{name}__", op))
     members: dict[str, Any] = {
-        "__matmul__": lambda self, other: linalg.matmul(self, other) if isinstance(other, Tensor) else NotImplemented,
-        "__rmatmul__": lambda self, other: linalg.matmul(other, self) if isinstance(other, Tensor) else NotImplemented,
+        "__matmul__": lambda self, other: (
+            linalg.matmul(self, other) if isinstance(other, Tensor) else NotImplemented
+        ),
+        "__rmatmul__": lambda self, other: (
+            linalg.matmul(other, self) if isinstance(other, Tensor) else NotImplemented
+        ),
         "__neg__": lambda self: ops.neg(self),
         "__pos__": lambda self: pointwise.positive(self),
         "__abs__": lambda self: ops.abs(self),
@@ -190,7 +194,13 @@ def _iter(self: Tensor) -> Any:
 
 
 def _format(self: Tensor, spec: str) -> str:
-    return format(self.item(), spec) if not self.ndim and spec else object.__format__(self, spec) if spec else repr(self)
+    return (
+        format(self.item(), spec)
+        if not self.ndim and spec
+        else object.__format__(self, spec)
+        if spec
+        else repr(self)
+    )
 
 
 def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
@@ -240,12 +250,21 @@ def _transposed(self: Tensor) -> Tensor:
 
 def _matrix_transposed(self: Tensor) -> Tensor:
     if self.ndim < 2:
-        raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self.ndim}-D tensor.")
+        raise RuntimeError(
+            f"tensor.mT is only supported on matrices or batches of matrices. Got {self.ndim}-D tensor."
+        )
     return self.transpose(-2, -1)
 
 
 def _new(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def method(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **more: Any) -> Tensor:
+    def method(
+        self: Tensor,
+        *args: Any,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        **more: Any,
+    ) -> Tensor:
         where = self.device if device is None else device
         return make(*args, dtype=dtype or self.dtype, device=where, requires_grad=requires_grad, **more)
 
@@ -300,7 +319,9 @@ def _attach_members() -> None:
         "untyped_storage": lambda self: _UntypedStorage(self),
         "resolve_conj": lambda self: self,
         "resolve_neg": lambda self: self,
-        "new_tensor": lambda self, data, **k: creation.tensor(data, **{"dtype": self.dtype, "device": self.device, **k}),
+        "new_tensor": lambda self, data, **k: creation.tensor(
+            data, **{"dtype": self.dtype, "device": self.device, **k}
+        ),
         "new": _new_of_size,
         "data_ptr": lambda self: address(self._data),
         "index_put_": _index_put_,
@@ -309,7 +330,9 @@ def _attach_members() -> None:
         "transpose_": lambda self, a, b: _rebind(self, self.transpose(a, b)),
         "t_": lambda self: _rebind(self, self.t()),
         "set_": _set,
-        "diff": lambda self, n=1, dim=-1: self.narrow(dim, 1, self.shape[dim] - 1) - self.narrow(dim, 0, self.shape[dim] - 1),
+        "diff": lambda self, n=1, dim=-1: (
+            self.narrow(dim, 1, self.shape[dim] - 1) - self.narrow(dim, 0, self.shape[dim] - 1)
+        ),
         "apply_": _apply_,
         "bernoulli_": random.bernoulli_,
     }

@@ -43,7 +43,12 @@ def tensor_text(self: Any) -> str:
     usual = (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_)
     if data.size == 0 and data.ndim != 1:
         notes.append(f"size={tuple(data.shape)}")
-    if self.dtype not in usual and self.dtype is not dtypes.complex64 or data.size == 0 and self.dtype is dtypes.int64:
+    if (
+        self.dtype not in usual
+        and self.dtype is not dtypes.complex64
+        or data.size == 0
+        and self.dtype is dtypes.int64
+    ):
         notes.append(f"dtype={self.dtype}")
     if self._made_by()[0] is not None:
         notes.append(f"grad_fn={self.grad_fn!r}")
@@ -124,7 +129,11 @@ def _nested(data: Any, form: Any, indent: int, short: bool) -> str:
         return form(data[()]).strip() if data.dtype.kind != "c" else form(data[()])
     edge = Options.edgeitems
     cut = short and data.shape[0] > 2 * edge
-    rows = [*range(edge), None, *range(data.shape[0] - edge, data.shape[0])] if cut else list(range(data.shape[0]))
+    rows = (
+        [*range(edge), None, *range(data.shape[0] - edge, data.shape[0])]
+        if cut
+        else list(range(data.shape[0]))
+    )
     if data.ndim == 1:
         parts = [" ..." if r is None else form(data[r]) for r in rows]
         width = max(1, len(parts[0]) + 2)

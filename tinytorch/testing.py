@@ -35,12 +35,21 @@ def assert_close(
         raise AssertionError(msg or found)
 
 
-def _difference(a: Any, b: Any, rtol: Any, atol: Any, nan: bool, device: bool, dtype: bool, stride: bool, at: str) -> str:
+def _difference(
+    a: Any, b: Any, rtol: Any, atol: Any, nan: bool, device: bool, dtype: bool, stride: bool, at: str
+) -> str:
     more = (rtol, atol, nan, device, dtype, stride)
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):
         if len(a) != len(b):
             return f"The length of the sequences mismatch: {len(a)} != {len(b)}{at}"
-        return next((d for i, (x, y) in enumerate(zip(a, b, strict=True)) if (d := _difference(x, y, *more, f"{at}[{i}]"))), "")
+        return next(
+            (
+                d
+                for i, (x, y) in enumerate(zip(a, b, strict=True))
+                if (d := _difference(x, y, *more, f"{at}[{i}]"))
+            ),
+            "",
+        )
     if isinstance(a, dict) and isinstance(b, dict):
         if a.keys() != b.keys():
             return f"The keys of the mappings do not match: {set(a) ^ set(b)}{at}"
@@ -52,7 +61,9 @@ def _difference(a: Any, b: Any, rtol: Any, atol: Any, nan: bool, device: bool, d
     return _tensors(a, b, *more, f"\n\nThe failure occurred for item {at}" if at else "")
 
 
-def _tensors(a: Tensor, b: Tensor, rtol: Any, atol: Any, nan: bool, device: bool, dtype: bool, stride: bool, at: str) -> str:
+def _tensors(
+    a: Tensor, b: Tensor, rtol: Any, atol: Any, nan: bool, device: bool, dtype: bool, stride: bool, at: str
+) -> str:
     if tuple(a.shape) != tuple(b.shape):
         return f"The values for attribute 'shape' do not match: {a.shape} != {b.shape}.{at}"
     if dtype and a.dtype is not b.dtype:
@@ -74,7 +85,9 @@ def _tensors(a: Tensor, b: Tensor, rtol: Any, atol: Any, nan: bool, device: bool
         return ""
     wrong = ~close
     gap = np.where(wrong, gap, -1)
-    place = tuple(int(i) for i in np.unravel_index(int(np.nanargmax(np.where(gap != gap, np.inf, gap))), gap.shape))
+    place = tuple(
+        int(i) for i in np.unravel_index(int(np.nanargmax(np.where(gap != gap, np.inf, gap))), gap.shape)
+    )
     return (
         f"Tensor-likes are not close!\n\nMismatched elements: {int(wrong.sum())} / {wrong.size} "
         f"({100 * wrong.mean():.1f}%)\nGreatest absolute difference: {gap[place]} at index {place} (up to {atol} allowed): "
@@ -103,7 +116,9 @@ def make_tensor(
         t = integers(size, 0, 2, place, None).to(dtype)
     elif dtype.kind in "iu":
         least = 0 if dtype.kind == "u" else -9
-        t = integers(size, int(least if low is None else low), int(10 if high is None else high), place, None).to(dtype)
+        t = integers(
+            size, int(least if low is None else low), int(10 if high is None else high), place, None
+        ).to(dtype)
     else:
         low, high = -9 if low is None else low, 9 if high is None else high
         real = dtypes.float64 if dtype in (dtypes.float64, dtypes.complex128) else dtypes.float32

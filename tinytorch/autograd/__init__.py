@@ -38,7 +38,11 @@ def backward(
     given = [None] * len(roots) if grad_tensors is None else _list(grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph
     engine.backward(
-        roots, given, retain_graph=keep, create_graph=create_graph, inputs=None if inputs is None else _list(inputs)
+        roots,
+        given,
+        retain_graph=keep,
+        create_graph=create_graph,
+        inputs=None if inputs is None else _list(inputs),
     )
 
 

@@ -158,7 +158,9 @@ def _own(o: Any, args: Sequence[Any], ctx: FunctionCtx) -> Any:
     return o
 
 
-def _attach(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], needs: Sequence[bool], outs: list[Any]) -> None:
+def _attach(
+    cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], needs: Sequence[bool], outs: list[Any]
+) -> None:
     edges = [a._edge() if need else None for a, need in zip(args, needs, strict=True)]
     metas = [(a._data.shape, a._data.dtype) if need else None for a, need in zip(args, needs, strict=True)]
     node = FunctionNode(custom_function, (), edges, metas)
@@ -186,7 +188,9 @@ def _run_backward(
     """The user's backward, its results checked and fitted to the inputs."""
     if ctx.materialize_grads:
         cotangents = [
-            TABLE["full"](shape=tuple(m[0]), value=0, dtype=m[1], device=m[2]) if g is None and m is not None else g
+            TABLE["full"](shape=tuple(m[0]), value=0, dtype=m[1], device=m[2])
+            if g is None and m is not None
+            else g
             for g, m in zip(cotangents, out_metas, strict=True)
         ]
     grads = cls.backward(ctx, *cotangents)
@@ -240,6 +244,8 @@ def _fence(o: Tensor) -> Tensor:
 
         @staticmethod
         def backward(ctx: Any, g: Tensor) -> Any:
-            raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
+            raise RuntimeError(
+                "trying to differentiate twice a function that was marked with @once_differentiable"
+            )
 
     return DelayedError.apply(o.detach().requires_grad_())  # type: ignore[no-any-return]

@@ -59,7 +59,9 @@ def wrap_dim(dim: Any, ndim: int) -> int:
     if not is_int(dim):
         raise TypeError(f"dim must be an integer, not {type_name(dim)}")
     if not -n <= dim < n:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})")
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})"
+        )
     return dim + n if dim < 0 else dim
 
 

@@ -35,7 +35,9 @@ def place(device: Any) -> Device:
 
 
 # --- from data --------------------------------------------------------------------------------------------------------
-def tensor(data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def tensor(
+    data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A new leaf with a copy of ``data`` (number, nested lists, array, tensor).  Mirrors ``torch.tensor``."""
     if isinstance(data, Tensor):
         t = data.detach().clone().to(device=place(device) if device is not None else data.device, dtype=dtype)
@@ -88,7 +90,11 @@ def _array_of_sequence(data: Any, dtype: DType | None) -> Any:
     shape = _walk(data, leaves, 0)
     if any(isinstance(v, np.generic) for v in leaves):
         found = np.array(leaves).reshape(shape)
-        return found if all(isinstance(v, np.generic) for v in leaves) else found.astype(_type_of_numbers([plain(v) for v in leaves]).np)
+        return (
+            found
+            if all(isinstance(v, np.generic) for v in leaves)
+            else found.astype(_type_of_numbers([plain(v) for v in leaves]).np)
+        )
     return np.array(leaves, _wide_type(leaves, dtype).np).reshape(shape)
 
 
@@ -149,16 +155,32 @@ def from_numpy(array: Any) -> Tensor:
 
 # --- from shapes ------------------------------------------------------------------------------------------------------
 def _full(shape: Any, value: Any, dtype: DType | None, device: Any, requires_grad: bool) -> Tensor:
-    t = ops.full(shape=tuple(shape), value=value, dtype=dtype or dtypes.get_default_dtype(), device=place(device))
+    t = ops.full(
+        shape=tuple(shape), value=value, dtype=dtype or dtypes.get_default_dtype(), device=place(device)
+    )
     return t.requires_grad_(True) if requires_grad else t
 
 
-def zeros(*size: Any, out: Any = None, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+def zeros(
+    *size: Any,
+    out: Any = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **_: Any,
+) -> Tensor:
     """Zeros of a shape.  Mirrors ``torch.zeros``."""
     return into(out, _full(_size(size, _), 0, dtype, device, requires_grad))
 
 
-def ones(*size: Any, out: Any = None, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+def ones(
+    *size: Any,
+    out: Any = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **_: Any,
+) -> Tensor:
     """Ones of a shape.  Mirrors ``torch.ones``."""
     return into(out, _full(_size(size, _), 1, dtype, device, requires_grad))
 
@@ -175,7 +197,14 @@ def _size(size: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
     return given
 
 
-def empty(*size: Any, out: Any = None, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+def empty(
+    *size: Any,
+    out: Any = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **_: Any,
+) -> Tensor:
     """Undefined contents of a shape.  Mirrors ``torch.empty``."""
     t = ops.empty(shape=_size(size, _), dtype=dtype or dtypes.get_default_dtype(), device=place(device))
     return t.requires_grad_(True) if requires_grad else t
@@ -199,19 +228,33 @@ def _like(x: Tensor, dtype: DType | None, device: Any) -> tuple[DType, Any]:
     return dtype or x.dtype, x.device if device is None else canonical(device)
 
 
-def zeros_like(input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+def zeros_like(
+    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any
+) -> Tensor:
     return _full(input.shape, 0, *_like(input, dtype, device), requires_grad)
 
 
-def ones_like(input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+def ones_like(
+    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any
+) -> Tensor:
     return _full(input.shape, 1, *_like(input, dtype, device), requires_grad)
 
 
-def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+def full_like(
+    input: Tensor,
+    fill_value: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **_: Any,
+) -> Tensor:
     return _full(input.shape, plain(fill_value), *_like(input, dtype, device), requires_grad)
 
 
-def empty_like(input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+def empty_like(
+    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any
+) -> Tensor:
     kind, where = _like(input, dtype, device)
     return empty(tuple(input.shape), dtype=kind, device=where, requires_grad=requires_grad)
 
@@ -267,12 +310,29 @@ def linspace(
     return into(out, t.requires_grad_(True) if requires_grad else t)
 
 
-def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: DType | None = None, device: Any = None, **_: Any) -> Tensor:
+def logspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    **_: Any,
+) -> Tensor:
     wide = linspace(start, end, steps, dtype=dtypes.float64, device=device)
     return ops.cast(ops.pow(base, wide), dtype=dtype or dtypes.get_default_dtype())
 
 
-def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **_: Any,
+) -> Tensor:
     """Ones on the diagonal.  Mirrors ``torch.eye``."""
     rows = ops.iota(size=n, device=place(device)).unsqueeze(1)
     cols = ops.iota(size=n if m is None else m, device=place(device))
@@ -280,12 +340,16 @@ def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Any
     return t.requires_grad_(True) if requires_grad else t
 
 
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Any = None) -> Tensor:
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Any = None
+) -> Tensor:
     found = np.stack(np.tril_indices(row, offset, col))
     return fresh(found.astype(dtype.np), place(device))
 
 
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Any = None) -> Tensor:
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Any = None
+) -> Tensor:
     found = np.stack(np.triu_indices(row, offset, col))
     return fresh(found.astype(dtype.np), place(device))
 

@@ -45,7 +45,9 @@ def _parse(equation: str, operands: tuple[Tensor, ...]) -> tuple[list[list[str]]
         named = spec.replace("...", "")
         bad = [c for c in named if not c.isalpha()]
         if bad:
-            raise RuntimeError(f"einsum(): invalid subscript given at index {text.index(bad[0])} in the equation string, subscripts must be in [a-zA-Z]")
+            raise RuntimeError(
+                f"einsum(): invalid subscript given at index {text.index(bad[0])} in the equation string, subscripts must be in [a-zA-Z]"
+            )
         hidden = x.ndim - len(named)
         if hidden < 0 or (hidden and "..." not in spec):
             raise RuntimeError(
@@ -63,7 +65,9 @@ def _parse(equation: str, operands: tuple[Tensor, ...]) -> tuple[list[list[str]]
         result = [*before, *(ellipsis if dots else []), *after]
         for c in result:
             if c.isalpha() and c not in letters:
-                raise RuntimeError(f"einsum(): output subscript {c} does not appear in the equation for any input operand")
+                raise RuntimeError(
+                    f"einsum(): output subscript {c} does not appear in the equation for any input operand"
+                )
     else:
         result = ellipsis + sorted(c for c in set(letters) if letters.count(c) == 1)
     return terms, result

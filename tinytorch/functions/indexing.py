@@ -36,7 +36,13 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         index = (index,)
     place = locate(x, index)
     if not place.indices:
-        return place.view if place.view is not x else ops.view(x, shape=tuple(x.shape)) if x.is_contiguous() else _all(x)
+        return (
+            place.view
+            if place.view is not x
+            else ops.view(x, shape=tuple(x.shape))
+            if x.is_contiguous()
+            else _all(x)
+        )
     return ops.index(place.view, *place.indices, dim=place.dim)
 
 
@@ -143,12 +149,18 @@ def locate(x: Tensor, index: Any) -> Place:
 
 def _items(index: Any) -> list[Any]:
     if isinstance(index, list) and len(index) < 32 and any(_like_tuple(i) for i in index):
-        return index  # PyTorch's rule: a list that holds sequences, tensors, slices or None is meant as a tuple
+        return (
+            index  # PyTorch's rule: a list that holds sequences, tensors, slices or None is meant as a tuple
+        )
     return list(index) if isinstance(index, tuple) else [index]
 
 
 def _known(item: Tensor) -> bool:
-    return item.dtype is not dtypes.uint8 and dispatch.current.interpreter is None and not hasattr(item._data, "is_fake")
+    return (
+        item.dtype is not dtypes.uint8
+        and dispatch.current.interpreter is None
+        and not hasattr(item._data, "is_fake")
+    )
 
 
 def _like_tuple(item: Any) -> bool:
@@ -290,7 +302,9 @@ def _source(x: Tensor, index: Tensor, src: Any) -> Tensor:
     return ops.expand(ops.full(shape=(), value=src, dtype=x.dtype, device=x.device), shape=tuple(index.shape))
 
 
-def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, reduce: str | None = None, value: Any = None) -> Tensor:
+def scatter(
+    input: Tensor, dim: int, index: Tensor, src: Any = None, *, reduce: str | None = None, value: Any = None
+) -> Tensor:
     """``input`` with ``src`` (a tensor or number) written at ``index`` along ``dim``.  Mirrors ``torch.scatter``."""
     d, index = wrap_dim(dim, input.ndim), as_index(index)
     source = _source(input, index, value if src is None else src)
@@ -308,7 +322,9 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return ops.scatter_add(input, as_index(index), src, dim=wrap_dim(dim, input.ndim))
 
 
-def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+def scatter_reduce(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
     """``input`` joined with ``src`` at ``index`` by sum, prod, mean, amax or amin.  Mirrors ``torch.scatter_reduce``."""
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
@@ -389,14 +405,24 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     found = ops.nonzero(input)
     if not as_tuple:
         return found
-    return found.unbind(1) if input.ndim else (found.reshape(-1) if found.numel() else nonzero(input.reshape(1)).reshape(-1),)
+    return (
+        found.unbind(1)
+        if input.ndim
+        else (found.reshape(-1) if found.numel() else nonzero(input.reshape(1)).reshape(-1),)
+    )
 
 
 def argwhere(input: Tensor) -> Tensor:
     return ops.nonzero(input)
 
 
-def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:  # noqa: A002
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: Any = None,
+) -> Any:  # noqa: A002
     """The different elements in order; the shape depends on data."""
     values, inverse, counts = ops.unique(input)
     out = [values] + ([inverse] if return_inverse else []) + ([counts] if return_counts else [])
@@ -406,11 +432,17 @@ def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, ret
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each integer occurs (or its weights added)."""
     size = max(minlength, int(input.max().item()) + 1 if input.numel() else 0)
-    ones = creation.ones(input.shape[0], dtype=dtypes.int64, device=input.device) if weights is None else weights
-    return ops.index_add(creation.zeros(size, dtype=ones.dtype, device=input.device), input.to(dtypes.int64), ones, dim=0)
+    ones = (
+        creation.ones(input.shape[0], dtype=dtypes.int64, device=input.device) if weights is None else weights
+    )
+    return ops.index_add(
+        creation.zeros(size, dtype=ones.dtype, device=input.device), input.to(dtypes.int64), ones, dim=0
+    )
 
 
-def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:
+def searchsorted(
+    sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
     """Where each value would be put to keep the last dimension in order."""
     v = input if isinstance(input, Tensor) else creation.tensor(input, dtype=sorted_sequence.dtype)
     s = sorted_sequence

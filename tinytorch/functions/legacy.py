@@ -27,7 +27,9 @@ class _LegacyMeta(type):
 
 def _legacy(dtype: DType) -> Any:
     name = f"{dtype.title}Tensor"
-    return _LegacyMeta(name, (), {"dtype": dtype, "__doc__": f"``{name}(2, 3)`` or ``{name}(data)``: a {dtype.name} tensor."})
+    return _LegacyMeta(
+        name, (), {"dtype": dtype, "__doc__": f"``{name}(2, 3)`` or ``{name}(data)``: a {dtype.name} tensor."}
+    )
 
 
 TYPES: dict[str, Any] = {f"{d.title}Tensor": _legacy(d) for d in dtypes.ALL if not d.is_complex}

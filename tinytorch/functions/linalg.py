@@ -65,7 +65,9 @@ def _rows(a: Tensor) -> Any:
 
 def _mv(a: Tensor, v: Tensor) -> Tensor:
     if a.shape[1] != v.shape[0]:
-        raise RuntimeError(f"size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x{a.shape[1]}), vec ({v.shape[0]})")
+        raise RuntimeError(
+            f"size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x{a.shape[1]}), vec ({v.shape[0]})"
+        )
     return ops.matmul(a, v.unsqueeze(1)).squeeze(-1)
 
 

@@ -44,7 +44,9 @@ def can_cast(from_: DType, to: DType) -> bool:
     """Whether the category (bool, integer, floating, complex) does not fall, nor signed become unsigned."""
     if dtypes.category(from_) > dtypes.category(to):
         return False
-    return not (from_.kind == "i" and to.kind == "u") and not (to is dtypes.bool_ and from_ is not dtypes.bool_)
+    return not (from_.kind == "i" and to.kind == "u") and not (
+        to is dtypes.bool_ and from_ is not dtypes.bool_
+    )
 
 
 def set_flush_denormal(mode: bool) -> bool:

@@ -61,4 +61,6 @@ PUBLIC: dict[Any, str] = {
         get_float32_matmul_precision""",
 }
 
-FUNCTIONS: dict[str, Any] = {name: getattr(room, name) for room, names in PUBLIC.items() for name in names.split()}
+FUNCTIONS: dict[str, Any] = {
+    name: getattr(room, name) for room, names in PUBLIC.items() for name in names.split()
+}

@@ -89,7 +89,9 @@ def frac(input: Tensor) -> Tensor:
     return ops.sub(input, ops.trunc(input))
 
 
-def nan_to_num(input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+def nan_to_num(
+    input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
     """NaN and infinities replaced; None means the largest (smallest) finite number of the type."""
     if not input.dtype.is_floating_point:
         return ops.clone(input)
@@ -156,7 +158,11 @@ for _name, _row in BINARY.items():
 
 
 def _scaled(other: Any, alpha: Any) -> Any:
-    return other if type(alpha) is int and alpha == 1 else (ops.mul(other, alpha) if isinstance(other, Tensor) else other * alpha)
+    return (
+        other
+        if type(alpha) is int and alpha == 1
+        else (ops.mul(other, alpha) if isinstance(other, Tensor) else other * alpha)
+    )
 
 
 def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
@@ -261,16 +267,24 @@ def xlogy(input: Any, other: Any) -> Tensor:
     if not isinstance(input, Tensor):
         return product if input else ops.where(ops.isnan(other), math.nan, ops.mul(other, 0.0))
     nan = ops.isnan(other) if isinstance(other, Tensor) else other != other
-    return ops.where(ops.eq(input, 0) if nan is False else ops.bit_and(ops.eq(input, 0), ops.bit_not(nan)), 0.0, product)
+    return ops.where(
+        ops.eq(input, 0) if nan is False else ops.bit_and(ops.eq(input, 0), ops.bit_not(nan)), 0.0, product
+    )
 
 
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """input + weight * (end - input), from the nearer side.  Mirrors ``torch.lerp``."""
     gap = ops.sub(end, input)
     if not isinstance(weight, Tensor):
-        return ops.add(input, ops.mul(gap, weight)) if -0.5 < weight < 0.5 else ops.sub(end, ops.mul(gap, 1 - weight))
+        return (
+            ops.add(input, ops.mul(gap, weight))
+            if -0.5 < weight < 0.5
+            else ops.sub(end, ops.mul(gap, 1 - weight))
+        )
     near = ops.lt(ops.abs(weight), 0.5)
-    return ops.where(near, ops.add(input, ops.mul(weight, gap)), ops.sub(end, ops.mul(gap, ops.sub(1, weight))))
+    return ops.where(
+        near, ops.add(input, ops.mul(weight, gap)), ops.sub(end, ops.mul(gap, ops.sub(1, weight)))
+    )
 
 
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
@@ -314,13 +328,17 @@ def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tenso
         return condition.nonzero(as_tuple=True)
     if condition.dtype is dtypes.uint8:
         condition = ops.ne(condition, 0)
-    return into(out, ops.where(condition, operand("where", input, "input", 2), operand("where", other, "other", 3)))
+    return into(
+        out, ops.where(condition, operand("where", input, "input", 2), operand("where", other, "other", 3))
+    )
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """``value`` (a number or 0-d tensor) where ``mask``; the type stays that of ``input``."""
     if mask.dtype is not dtypes.bool_:
-        raise RuntimeError(f"masked_fill only supports boolean masks, but got mask with dtype {mask.dtype.name}")
+        raise RuntimeError(
+            f"masked_fill only supports boolean masks, but got mask with dtype {mask.dtype.name}"
+        )
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(
@@ -345,7 +363,9 @@ def check_number(dtype: DType, value: Any) -> None:
         raise RuntimeError("value cannot be converted to type without overflow")
 
 
-def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+def isclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
     """|a - b| <= atol + rtol * |b|, or equal.  Mirrors ``torch.isclose``."""
     if input.dtype is not other.dtype:
         raise RuntimeError(f"{input.dtype.title} did not match {other.dtype.title}")

@@ -70,7 +70,7 @@ def normal_draw(shape: Any, dtype: DType, device: Device, generator: Generator |
 def _floating(dtype: DType | None) -> DType:
     dtype = dtype or dtypes.get_default_dtype()
     if not dtype.is_floating_point:
-        raise NotImplementedError(f'"normal_kernel_cpu" not implemented for \'{dtype.title}\'')
+        raise NotImplementedError(f"\"normal_kernel_cpu\" not implemented for '{dtype.title}'")
     return dtype
 
 
@@ -117,7 +117,9 @@ def integers(shape: Any, low: Any, high: Any, device: Device, generator: Generat
     return t if type(low) is int and low == 0 else ops.add(t, low)
 
 
-def randperm(n: int, *, generator: Generator | None = None, dtype: DType = dtypes.int64, device: Any = None, **_: Any) -> Tensor:
+def randperm(
+    n: int, *, generator: Generator | None = None, dtype: DType = dtypes.int64, device: Any = None, **_: Any
+) -> Tensor:
     """A permutation of 0 .. n - 1: the order of random words.  Mirrors ``torch.randperm``."""
     high = bits_draw((n,), place(device), generator)
     low = bits_draw((n,), place(device), generator)
@@ -125,19 +127,43 @@ def randperm(n: int, *, generator: Generator | None = None, dtype: DType = dtype
     return ops.cast(ops.argsort(words, dim=0, descending=False), dtype=dtype)
 
 
-def rand_like(input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
-    return rand(*input.shape, dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad)
+def rand_like(
+    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any
+) -> Tensor:
+    return rand(
+        *input.shape, dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad
+    )
 
 
-def randn_like(input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
-    return randn(*input.shape, dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad)
+def randn_like(
+    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **_: Any
+) -> Tensor:
+    return randn(
+        *input.shape, dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad
+    )
 
 
-def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: DType | None = None, device: Any = None, **_: Any) -> Tensor:
+def randint_like(
+    input: Tensor,
+    low: int,
+    high: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    **_: Any,
+) -> Tensor:
     return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype, device=device or input.device)
 
 
-def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: DType | None = None, device: Any = None) -> Tensor:
+def normal(
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+) -> Tensor:
     """Normal numbers with these means and deviations (numbers or tensors).  Mirrors ``torch.normal``."""
     shaped = [x for x in (mean, std) if isinstance(x, Tensor)]
     if shaped:
@@ -148,13 +174,17 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Gene
     return ops.add(ops.mul(z, std), mean)
 
 
-def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None, out: Any = None) -> Tensor:
+def bernoulli(
+    input: Tensor, p: float | None = None, *, generator: Generator | None = None, out: Any = None
+) -> Tensor:
     """1 with the probability that each element states, in its own type.  Mirrors ``torch.bernoulli``."""
     u = uniform_draw(input.shape, dtypes.float32, input.device, generator)
     return into(out, ops.cast(ops.lt(u, input.detach() if p is None else p), dtype=input.dtype))
 
 
-def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
     """Indices drawn in proportion to the rows of weights.  Mirrors ``torch.multinomial``.
 
     Without replacement: the largest of weight / exponential variate (Efraimidis and Spirakis, 2006); with it, the place
@@ -163,7 +193,9 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     if input.ndim not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
     if not input.dtype.is_floating_point:
-        raise RuntimeError(f"multinomial only supports floating-point dtypes for the input, got: {input.dtype.title}")
+        raise RuntimeError(
+            f"multinomial only supports floating-point dtypes for the input, got: {input.dtype.title}"
+        )
     if num_samples <= 0:
         raise RuntimeError("cannot sample n_sample <= 0 samples")
     n = input.shape[-1]
@@ -182,14 +214,18 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
 
 
 # --- in place, on a tensor --------------------------------------------------------------------------------------------
-def uniform_(self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None, **named: Any) -> Tensor:
+def uniform_(
+    self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None, **named: Any
+) -> Tensor:
     """Fill with uniform numbers in [from, to)."""
     low = named.pop("from", from_)
     u = uniform_draw(self.shape, self.dtype, self.device, generator)
     return self._assign(ops.add(ops.mul(u, to - low), low))
 
 
-def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+def normal_(
+    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
     """Fill with normal numbers."""
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
@@ -209,12 +245,14 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
     return self._assign(ops.div(ops.neg(ops.log(ops.sub(1.0, u))), lambd))
 
 
-def random_(self: Tensor, from_: int = 0, to: int | None = None, *, generator: Generator | None = None) -> Tensor:
+def random_(
+    self: Tensor, from_: int = 0, to: int | None = None, *, generator: Generator | None = None
+) -> Tensor:
     """Fill with integers in [from, to); ``random_(n)`` in [0, n)."""
     low, high = (0, from_) if to is None and from_ else (from_, to)
     if high is None:
         exact = {"float16": 1 << 11, "bfloat16": 1 << 8, "float32": 1 << 24, "float64": 1 << 53}
-        high = exact.get(self.dtype.name) or (2 if self.dtype is dtypes.bool_ else min(dtypes.iinfo(self.dtype).max + 1, 1 << 63))
+        high = exact.get(self.dtype.name) or (
+            2 if self.dtype is dtypes.bool_ else min(dtypes.iinfo(self.dtype).max + 1, 1 << 63)
+        )
     return self._assign(ops.cast(integers(self.shape, low, high, self.device, generator), dtype=self.dtype))
-
-

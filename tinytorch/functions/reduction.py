@@ -42,7 +42,12 @@ def widen(x: Tensor) -> Tensor:
 
 # --- sums -------------------------------------------------------------------------------------------------------------
 def sum(  # noqa: A001
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+    input: Tensor,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Sum over ``dim`` (int, tuple; None: all); integers and bools sum as int64.  Mirrors ``torch.sum``."""
     need_tensor("sum", input)
@@ -51,11 +56,21 @@ def sum(  # noqa: A001
 
 def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Sum with NaN counted as zero."""
-    return sum(ops.where(ops.isnan(input), 0, input) if input.dtype.is_floating_point else input, dim, keepdim, dtype=dtype)
+    return sum(
+        ops.where(ops.isnan(input), 0, input) if input.dtype.is_floating_point else input,
+        dim,
+        keepdim,
+        dtype=dtype,
+    )
 
 
 def mean(
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+    input: Tensor,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Mean over ``dim``; of floating types only.  Mirrors ``torch.mean``."""
     need_tensor("mean", input)
@@ -71,7 +86,12 @@ def mean(
 
 
 def prod(
-    input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None, out: Any = None
+    input: Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    out: Any = None,
 ) -> Tensor:
     """Product over one dimension or all.  Mirrors ``torch.prod``."""
     need_tensor("prod", input)
@@ -107,7 +127,12 @@ def _var_arguments(dim: Any, unbiased: bool | None, correction: Any) -> tuple[An
 
 
 def var(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: Any = None
+    input: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
 ) -> Tensor:
     """Variance with ``correction`` (default 1) taken off the count.  Mirrors ``torch.var``."""
     need_tensor("var", input)
@@ -118,7 +143,12 @@ def var(
 
 
 def std(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: Any = None
+    input: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
 ) -> Tensor:
     """Square root of ``var``; its gradient is 0 where the deviation is."""
     if input.dtype.kind not in "fc":
@@ -126,12 +156,16 @@ def std(
     return ops.sqrt_or_zero(var(input, dim, unbiased, keepdim, correction=correction))
 
 
-def var_mean(input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None) -> Any:
+def var_mean(
+    input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Any:
     dims = None if isinstance(dim, bool) else dim
     return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dims, keepdim)
 
 
-def std_mean(input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None) -> Any:
+def std_mean(
+    input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Any:
     dims = None if isinstance(dim, bool) else dim
     return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dims, keepdim)
 
@@ -167,7 +201,9 @@ def _arg(op: Any, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     if dim is not None:
         return op(x, dim=wrap_dim(dim, x.ndim), keepdim=keepdim)
     if x.numel() == 0:
-        raise IndexError(f"{op.name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
+        raise IndexError(
+            f"{op.name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
+        )
     found = op(x.reshape(-1), dim=0, keepdim=False)
     return found.reshape((1,) * x.ndim) if keepdim else found
 
@@ -301,7 +337,9 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 # --- norms ------------------------------------------------------------------------------------------------------------
-def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: DType | None = None) -> Tensor:
+def norm(
+    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: DType | None = None
+) -> Tensor:
     """(sum |x|**p) ** (1/p) over ``dim``; p is a number, inf, -inf, 0 or "fro".  Mirrors ``torch.norm``."""
     x = cast(input, dtype)
     if x.dtype.kind not in "fc":
@@ -323,9 +361,13 @@ def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, 
     elif p == 1:
         found = ops.sum(size, dim=dims, keepdim=keepdim)
     elif p == 2:
-        found = ops.sqrt_or_zero(ops.sum(ops.square(x if x.dtype.is_floating_point else size), dim=dims, keepdim=keepdim))
+        found = ops.sqrt_or_zero(
+            ops.sum(ops.square(x if x.dtype.is_floating_point else size), dim=dims, keepdim=keepdim)
+        )
     else:
-        size = ops.where(ops.eq(x, 0), 0.0, size)  # no gradient from elements that are 0, where |x| ** p is steep
+        size = ops.where(
+            ops.eq(x, 0), 0.0, size
+        )  # no gradient from elements that are 0, where |x| ** p is steep
         found = ops.pow(ops.sum(ops.pow(size, p), dim=dims, keepdim=keepdim), 1.0 / p)
     return cast(found, kind)
 

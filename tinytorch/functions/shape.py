@@ -6,6 +6,7 @@ Stage: eager.  In: tensors and ints (maybe symbolic).  Out: views wherever PyTor
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -194,7 +195,9 @@ def broadcast_shapes(*shapes: Any) -> Any:
     try:
         return Size(rule(*found))
     except RuntimeError as e:
-        raise RuntimeError(f"Attempting to broadcast a dimension of mismatching length: shapes {found}: {e}") from None
+        raise RuntimeError(
+            f"Attempting to broadcast a dimension of mismatching length: shapes {found}: {e}"
+        ) from None
 
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -244,7 +247,9 @@ def narrow(input: Tensor, dim: int, start: Any, length: Any) -> Tensor:
     if isinstance(start, Tensor):
         start = start.item()
     if not -size <= start <= size:
-        raise IndexError(f"start out of range (expected to be in range of [{-size}, {size}], but got {start})")
+        raise IndexError(
+            f"start out of range (expected to be in range of [{-size}, {size}], but got {start})"
+        )
     if start < 0:
         start = start + size
     if start + length > size:
@@ -323,7 +328,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     else:
         cuts = [c + size if c < 0 else min(c, size) for c in indices_or_sections]
     edges = [0, *cuts, size]
-    return tuple(narrow(input, d, a, max(b - a, 0)) for a, b in zip(edges, edges[1:], strict=False))
+    return tuple(narrow(input, d, a, max(b - a, 0)) for a, b in itertools.pairwise(edges))
 
 
 # --- joining ----------------------------------------------------------------------------------------------------------
@@ -337,7 +342,9 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(x).__name__}")
         if not x.ndim:
             raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
-    kept = [x for x in tensors if not (x.ndim == 1 and type(x.shape[0]) is int and x.shape[0] == 0)] or tensors[:1]
+    kept = [
+        x for x in tensors if not (x.ndim == 1 and type(x.shape[0]) is int and x.shape[0] == 0)
+    ] or tensors[:1]
     return into(out, ops.cat(*kept, dim=wrap_dim(dim, kept[0].ndim)))
 
 
@@ -387,7 +394,9 @@ def tile(input: Tensor, dims: Any) -> Tensor:
     return repeat(input, *((1,) * (input.ndim - len(dims))), *dims)
 
 
-def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+def repeat_interleave(
+    input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
     """Each slice ``repeats`` times in a row.  A tensor of repeats makes the shape depend on data."""
     if dim is None:
         input, dim = input.reshape(-1), 0
@@ -468,7 +477,8 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     n = len(tensors)
     shape = [x.numel() for x in tensors]
     return tuple(
-        expand(x.reshape([shape[i] if d == i else 1 for d in range(n)]), *shape) for i, x in enumerate(tensors)
+        expand(x.reshape([shape[i] if d == i else 1 for d in range(n)]), *shape)
+        for i, x in enumerate(tensors)
     )
 
 

@@ -17,7 +17,9 @@ from tinytorch.tensor import Tensor
 
 
 # --- type and device --------------------------------------------------------------------------------------------------
-def to(self: Tensor, *args: Any, dtype: DType | None = None, device: Any = None, copy: bool = False, **_: Any) -> Tensor:
+def to(
+    self: Tensor, *args: Any, dtype: DType | None = None, device: Any = None, copy: bool = False, **_: Any
+) -> Tensor:
     """``to(dtype)``, ``to(device)``, ``to(device, dtype)``, ``to(other)``: self if nothing changes, unless ``copy``."""
     for a in args:
         if isinstance(a, DType):
@@ -52,7 +54,10 @@ def type_(self: Tensor, dtype: Any = None) -> Any:
     return self.to(dtype)
 
 
-_TENSOR_NAMES = {d.name: f"{'' if d.kind == 'c' else d.title}{'ComplexTensor' if d.kind == 'c' else 'Tensor'}" for d in dtypes.ALL}
+_TENSOR_NAMES = {
+    d.name: f"{'' if d.kind == 'c' else d.title}{'ComplexTensor' if d.kind == 'c' else 'Tensor'}"
+    for d in dtypes.ALL
+}
 _BY_TENSOR_NAME = {name: dtypes.BY_NAME[d] for d, name in _TENSOR_NAMES.items()}
 
 
@@ -109,7 +114,9 @@ def numpy(self: Tensor, *, force: bool = False) -> Any:
     if force:
         return host_array(self.detach().cpu(), "numpy()")
     if self.requires_grad:
-        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        )
     if self.device.type != "cpu":
         raise TypeError(
             f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
@@ -165,7 +172,9 @@ def equal(input: Tensor, other: Tensor) -> bool:
     return to_bool(ops.all(ops.eq(input, other), dim=tuple(range(input.ndim)), keepdim=False))
 
 
-def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
     """Whether all elements are close, as a Python bool.  Mirrors ``torch.allclose``."""
     return to_bool(input.isclose(other, rtol, atol, equal_nan).all())
 
@@ -192,7 +201,9 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     """One number (or 0-d tensor) everywhere."""
     if isinstance(value, Tensor):
         if value.ndim:
-            raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
+            raise RuntimeError(
+                f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions."
+            )
         return copy_(self, value)
     one = ops.full(shape=(), value=value, dtype=self.dtype, device=self.device)
     return copy_(self, one)
