@@ -84,6 +84,7 @@ class Accumulators:
         self.e = emitter
         self.live: dict[str, Accumulator] = {}
         self.place = ""  # of the current term in its block
+        self.one_by_one = False  # every accumulator the plain way
 
     # --- start and end ---
     def init(self, s: Init, after: tuple[Stmt, ...]) -> None:
@@ -114,7 +115,7 @@ class Accumulators:
     ) -> tuple[Literal["plain", "single", "blocks"], Loop | None]:
         loop = next((x for x in after if isinstance(x, Loop) and s.names[0] in analysis.uses(x)), None)
         path = None if loop is None else _path_to(loop, s.names[0])
-        if path is None or any(x.kind != "reduce" for x in path) or analysis.has_loop(path[-1].body):
+        if self.one_by_one or path is None or any(x.kind != "reduce" for x in path) or analysis.has_loop(path[-1].body):
             return "plain", loop
         if s.combine.startswith("arg") and s.dtypes[0].kind == "b":
             return "plain", loop

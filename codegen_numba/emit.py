@@ -20,6 +20,7 @@ from codegen_numba.accumulate import Accumulators, identity
 from codegen_numba.analysis import Keep, Recall
 from codegen_numba.compile import Source
 from codegen_numba.schedule import Phase, Private, Tune
+from codegen_numba.strips import Strip
 from compiler.loop.ir import Check, Index, Init, Int, Kernel, Let, Load, Loop, Stmt, Store, Update
 from compiler.sym.expr import Add, Const, Expr, FloorDiv, Max, Min, Mod, Mul, Symbol
 from compiler.sym.ranges import Interval, extent, nonnegative
@@ -344,6 +345,18 @@ class Emitter:
             low, high = f"greatest(start - {axis} * {n}, 0)", f"least(stop - {axis} * {n}, {n})"
             with self.out.block(f"for {self.name(inner.axis)} in range({low}, {high}):"):
                 self.body(self.phase.body)
+
+    def _strips(self) -> None:
+        self._own_copies()
+        *outer, inner = self.phase.loops
+        axis, width = self.name(inner.axis), self.tune.strip
+        pieces = Loop(inner.axis, analysis.ceil_div(inner.extent, width), "map", ())
+        with self.out.block("for t in range(start, stop):"):
+            self._unravel((*outer, pieces), always=True)
+            self.out(f"{axis}_0 = {axis} * {width}")
+            self.out(f"{axis}_1 = least({axis}_0 + {width}, {self.index(inner.extent)})")
+            self.accumulators.one_by_one = True
+            Strip(self, inner, width).body(inner.body)
 
     def _tiles(self) -> None:
         """Tiles of the innermost loop and the one across it; what is contiguous across is turned in scratch memory."""

@@ -125,11 +125,8 @@ def attention_backward(g, q, k, v, delta, lse, {extra}dq, dk, dv, work, {sizes},
                 g_at = b * g_0 + h * g_1 + first * g_2
 {load_q}\
 {load_g}\
-                for i in range({R}):
-                    for d in range({D}):
-                        qr[i * {DP} + d] = qt[d * {R} + i]
-                    for d in range({E}):
-                        gr[i * {EP} + d] = gt[d * {R} + i]
+                turn_in(qt, 0, {R}, qr, {DP}, {D}, {R})
+                turn_in(gt, 0, {R}, gr, {EP}, {E}, {R})
                 for i in range({R}):
                     level[i] = float32(inf)
                     shift[i] = float32(0.0)

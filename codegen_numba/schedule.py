@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from codegen_numba import analysis
+from codegen_numba import analysis, strips
 from codegen_numba.analysis import Body, ceil_div, cost, has_loop, hint, known, product
 from codegen_numba.cut import cut
 from codegen_numba.spell import HALVES
@@ -31,6 +31,7 @@ class Tune:
     few: int = 32  # terms up to which a reduction is unrolled and nothing of that is done
     parallel: int = 400_000  # cost (units of ``analysis.COSTS``) below which no thread is woken
     parts: int = 4  # parts per thread: more than one evens out threads that are late
+    strip: int = 256  # neighbours whose inner loops run together, where those jump through memory
     tile: tuple[int, int] = (256, 64)  # tile of a loop that goes against the grain of some array
 
 
@@ -50,9 +51,9 @@ class Private:
 @dataclass(frozen=True)
 class Phase:
     """``kind`` says what [start, stop) counts: ``flat`` iterations of a perfect nest, ``rows`` iterations of the
-    outer loops, ``tiles`` tiles of two of the loops, ``once`` nothing (0, 1), ``join`` elements of a private copy."""
+    outer loops, ``strips`` pieces of the innermost map loop, ``tiles`` tiles of two of the loops, ``once`` nothing (0, 1), ``join`` elements of a private copy."""
 
-    kind: Literal["flat", "rows", "tiles", "once", "join"]
+    kind: Literal["flat", "rows", "strips", "tiles", "once", "join"]
     loops: tuple[Loop, ...]  # the map loops the range runs over, outermost first
     body: Body
     extent: Int
@@ -91,6 +92,11 @@ def _phase(body: Body, tune: Tune) -> Phase:
         if across:
             return _tiles(chain, inner, across, tune)
         return Phase("flat", tuple(chain), inner, product(x.extent for x in chain), cost(inner), align=64)
+    if strips.suits(chain[-1]):
+        count = ceil_div(chain[-1].extent, tune.strip)
+        outer = product(x.extent for x in chain[:-1])
+        each = min(tune.strip, hint(chain[-1].extent)) * cost(inner)
+        return Phase("strips", tuple(chain), inner, product((outer, count)), each)
     few = next((n + 1 for n in range(len(chain)) if analysis.trip(chain[: n + 1]) >= 64), len(chain))
     rest: Body = inner if few == len(chain) else (chain[few],)
     return Phase("rows", tuple(chain[:few]), rest, product(x.extent for x in chain[:few]), cost(rest))

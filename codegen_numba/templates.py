@@ -1,14 +1,14 @@
 """Which library calls run as phases of our own.
 
 Stage: codegen_numba.  In: an ``Extern`` step.  Out: its ``Template``s, or None: then NumPy is called.
-Read next: ``matmul``, ``attention``, ``convolution``.
+Read next: ``matmul``, ``flash``, ``attention``, ``convolution``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from codegen_numba import attention, convolution
+from codegen_numba import attention, convolution, flash
 from codegen_numba.analysis import known
 from codegen_numba.matmul import Template, matmul
 from compiler.loop.ir import ArrayView, Buffer, Extern
@@ -17,8 +17,8 @@ Maker = Callable[[Extern, Mapping[str, Buffer]], "list[Template] | None"]
 
 BY_ROW: dict[str, Maker] = {
     "matmul": matmul,
-    "attention": attention.forward,
-    "attention_backward": attention.backward,
+    "attention": lambda step, buffers: flash.forward(step, buffers) or attention.forward(step, buffers),
+    "attention_backward": lambda step, buffers: flash.backward(step, buffers) or attention.backward(step, buffers),
     "conv": convolution.forward,
     "conv_input": convolution.backward_input,
     "conv_weight": convolution.backward_weight,

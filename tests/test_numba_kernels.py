@@ -352,3 +352,37 @@ def test_heavy_loops_at_the_top_are_cut_into_phases(tune):
     at[2999] = 3000
     with pytest.raises(IndexError, match="index 3000 is out of range"):
         run_kernel(spread, [x, at], sizes=(3000,), tune=tune)
+
+
+@TUNES
+@pytest.mark.parametrize("combine", ["add", "mul", "max", "argmax", "welford", "softmax"])
+@pytest.mark.parametrize("kind", ["reduce", "scan"])
+def test_loops_over_the_first_axis_run_in_strips(combine, kind, tune):
+    count = {"argmax": 2, "welford": 3, "softmax": 2}.get(combine, 1)
+    rows, cols = 40, 30
+
+    @kernel
+    def down(k):
+        x = k.param("x", float32, (3, rows, cols), (rows * cols, cols, 1))
+        kinds = [float32, int64 if combine == "argmax" else float32, float32][:count]
+        outs = [k.param(f"out{n}", d, (3, cols), (cols, 1)) for n, d in enumerate(kinds)]
+        trace = k.param("trace", float32, (3, rows, cols), (rows * cols, cols, 1))
+        for b in k.map(3):
+            for j in k.map(cols):
+                first = k.load(x, rows * cols * b + j)
+                acc = k.init(combine, *kinds)
+                for i in getattr(k, kind)(rows):
+                    v = k.add(k.load(x, rows * cols * b + cols * i + j), k.mul(first, 0.25))
+                    k.update(combine, acc, v, *([k.index(i)] if combine == "argmax" else []))
+                    if kind == "scan":
+                        k.store(trace, rows * cols * b + cols * i + j, acc[0] if count > 1 else acc)
+                for out, a in zip(outs, acc if count > 1 else (acc,), strict=True):
+                    k.store(out, cols * b + j, a)
+                if kind == "reduce":
+                    for i in k.map(rows):
+                        v = k.load(x, rows * cols * b + cols * i + j)
+                        k.store(trace, rows * cols * b + cols * i + j, k.sub(v, acc[0] if count > 1 else acc))
+
+    (phase,) = phases(down, 1, Tune())
+    assert phase.kind == "strips"
+    same(down, [normal(3, rows, cols) * 0.1 + 1], tune, rtol=1e-3)
