@@ -83,6 +83,12 @@ def test_copies() -> None:
         copy.deepcopy(x * 2)
 
 
+def test_types_pickle_as_themselves() -> None:
+    for dtype in (torch.bool, torch.float32, torch.bfloat16, torch.complex64):
+        assert pickle.loads(pickle.dumps(dtype)) is dtype and copy.deepcopy(dtype) is dtype
+    assert pickle.loads(pickle.dumps(torch.Size([2, 3]))) == torch.Size([2, 3])
+
+
 def test_printing_of_large_tensors_is_short() -> None:
     assert repr(torch.zeros(100, 100)).count("\n") == 6
     torch.set_printoptions(precision=2)

@@ -37,8 +37,8 @@ class DType:
     def __repr__(self) -> str:
         return f"tinytorch.{self.name}"
 
-    def __reduce__(self) -> str:
-        return self.name
+    def __reduce__(self) -> tuple[Any, ...]:
+        return named, (self.name,)
 
     @property
     def title(self) -> str:
@@ -73,6 +73,12 @@ ALL: tuple[DType, ...] = (
     bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128,
 )  # fmt: skip
 BY_NAME: dict[str, DType] = {d.name: d for d in (*ALL, uint32, uint64)}
+
+
+def named(name: str) -> DType:
+    """The type of this name; what pickles hold."""
+    return BY_NAME[name]
+
 
 _TITLES = {
     "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",

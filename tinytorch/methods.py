@@ -19,6 +19,7 @@ from tinytorch.functions import (
     creation,
     decompositions,
     indexing,
+    legacy,
     linalg,
     pointwise,
     random,
@@ -170,6 +171,7 @@ def _attach_operators() -> None:
         "__deepcopy__": _deepcopy,
         "__reduce_ex__": _pickle,
         "__getattr__": _missing,
+        "__new__": staticmethod(legacy.new_tensor),
     }
     for name, member in members.items():
         setattr(Tensor, name, member)

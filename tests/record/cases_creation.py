@@ -106,6 +106,9 @@ torch.tensor([1]).type()
 torch.tensor([1.0]).type(torch.float64)
 torch.tensor([1.0]).type('torch.IntTensor')
 torch.FloatTensor(2, 3).shape
+torch.Tensor(2, 3).shape
+torch.Tensor([1, 2])
+torch.Tensor().shape
 torch.LongTensor([1, 2])
 torch.tensor([1.0]).to(torch.int64)
 torch.tensor([1.0]).to('cpu')

@@ -116,3 +116,9 @@ for name in "softmax log_softmax".split():
     case(f"{name}.large", f"torch.{name}(a * 300, 1)", WIDE)
     case(f"{name}.edges", f"torch.{name}(a, 1)", WIDE, grad=False, a=T((6, 4), "edges"))
     case(f"{name}.empty", f"torch.{name}(a, 1)", ("float32",), a=EMPTY)
+
+# --- nothing in it ----------------------------------------------------------------------------------------------------
+for shape in ((0, 3), (3, 0), (2, 0, 4)):
+    for expr in ("a.sum()", "a.mean()", "a.prod()", "a.max()", "a.argmin(1)", "a.max(1)", "a.view(-1)", "a.softmax(-1)", "a.sum(0)",
+                 "a.mean(1)", "a.any()", "a.all(0)", "a.cumsum(0)", "a.sort()", "a.logsumexp(-1)", "a.norm()", "a.amax(1)", "a.var(0)"):  # fmt: skip
+        case(f"empty {shape} {expr}", expr, ("float32",), grad=expr != "a.var(0)", a=T(shape))

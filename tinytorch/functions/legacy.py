@@ -32,4 +32,16 @@ def _legacy(dtype: DType) -> Any:
     )
 
 
+def new_tensor(cls: type, *args: Any, **named: Any) -> Any:
+    """``Tensor(2, 3)`` and ``Tensor([1, 2])``, of the default type; subclasses are made empty-handed."""
+    if cls is not Tensor:
+        return object.__new__(cls)
+    dtype = dtypes.get_default_dtype()
+    if len(args) == 1 and isinstance(args[0], Tensor):
+        return args[0].detach().to(dtype)
+    if not args or all(is_int(a) for a in args):
+        return creation.empty(*(args or (0,)), dtype=dtype, **named)
+    return creation.tensor(args[0], dtype=dtype, **named)
+
+
 TYPES: dict[str, Any] = {f"{d.title}Tensor": _legacy(d) for d in dtypes.ALL if not d.is_complex}
