@@ -221,6 +221,11 @@ def _closed_over(fn: Any, found: list[tuple[Tensor, int]]) -> None:
         except ValueError:  # an empty cell: the rule took another branch
             continue
         if isinstance(content, _TENSOR):
+            if content._inference:
+                raise RuntimeError(
+                    "Inference tensors cannot be saved for backward. To work around you can make a clone to get a normal "
+                    "tensor and use it in autograd."
+                )
             found.append((content, content._version))
         elif isinstance(content, tuple | list):
             found.extend((t, t._version) for t in content if isinstance(t, _TENSOR))
@@ -266,6 +271,11 @@ def _replace_in_cells(fn: Any, old: Tensor, new: Tensor) -> None:
 
 def check_write(dst: Tensor) -> None:
     """RuntimeError for an in-place change that autograd could not follow."""
+    if dst._inference and not mode.inference:
+        raise RuntimeError(
+            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal "
+            "tensor before doing inplace update."
+        )
     if mode.grad and dst.requires_grad and dst._is_leaf_or_view_of_leaf():
         what = "a view of a leaf Variable" if dst._base is not None else "a leaf Variable"
         raise RuntimeError(f"{what} that requires grad is being used in an in-place operation.")

@@ -106,6 +106,8 @@ class Tensor:
         if of._storage is None:
             of._storage = Storage()
         t._storage = of._storage
+        if of._inference:
+            t._inference = True
         if op is not None:
             t._base = of if of._base is None else of._base
             t._chain = (*of._chain, (op, params))
@@ -193,6 +195,10 @@ class Tensor:
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         if requires_grad and not self._is_differentiable():
             raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        if requires_grad and self._inference and not tape.mode.inference:
+            raise RuntimeError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed."
+            )
         if not requires_grad and self._node is not None:
             raise RuntimeError(
                 "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a "
