@@ -33,8 +33,8 @@ def quick(ufunc: Any, args: tuple[Any, ...]) -> Tensor | None:
     if type(a) is not ndarray:
         return None
     dtype = a.dtype
-    if dtype is not _F32 and dtype is not _F64:
-        return None
+    if (dtype is not _F32 and dtype is not _F64) or not a.flags.c_contiguous:
+        return None  # how the result of another layout lies is ``elementwise_strides``' affair
     if len(args) == 1:
         token = quiet()
         try:
@@ -49,8 +49,8 @@ def quick(ufunc: Any, args: tuple[Any, ...]) -> Tensor | None:
             b = y._data
             if type(b) is not ndarray or b.dtype is not dtype or y.device is not x.device:
                 return None
-            if a.strides != b.strides and not (a.flags.c_contiguous and b.flags.c_contiguous):
-                return None  # whose layout the result takes is ``elementwise_strides``' affair
+            if not b.flags.c_contiguous:
+                return None
         else:
             return None
         token = quiet()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness import ALL, COMPLEX, FLOATS, INTS, REALS, WIDE, Case, T
+from harness import ALL, COMPLEX, FLOATS, INTS, REALS, WIDE, Case, T, stream
 
 A, B = T((2, 3)), T((2, 3), "positive")
 CASES: list[Case] = []
@@ -168,3 +168,23 @@ case("polar", "torch.polar(a, b)", WIDE, a=B, b=T((2, 3)))
 case("view_as_real", "torch.view_as_real(a) * 2", COMPLEX)
 case("view_as_complex", "torch.view_as_complex(a) * 2j", WIDE, a=T((3, 2)))
 case("complex.abs", "torch.abs(a)", COMPLEX)
+
+
+# --- random layouts: who decides how a result lies --------------------------------------------------------------------
+def look(k: int, sizes: tuple[int, int, int], numbers: list[int]) -> tuple[T, str]:
+    """An input, and an expression that shows it with shape ``sizes``: permuted, sliced, broadcast."""
+    order = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)][numbers[0] % 6]
+    stepped, spread = numbers[1] % 4, numbers[2] % 5  # which dimension is sliced or broadcast; 3 and more: none
+    shape = [1 if d == spread else n * (2 if d == stepped else 1) for d, n in enumerate(sizes)]
+    back = [order.index(d) for d in range(3)]
+    text = f"{'ab'[k]}.permute{tuple(back)}"
+    text += "[" + ", ".join("::2" if d == stepped and d != spread else ":" for d in range(3)) + "]"
+    return T(tuple(shape[d] for d in order)), text + (f".expand{sizes}" if numbers[3] % 2 else "")
+
+
+for _i in range(80):
+    _n = [int(v) for v in stream(f"layout {_i}", 12)]
+    _sizes = (_n[8] % 3 + 1, _n[9] % 3 + 1, _n[10] % 3 + 2)
+    (_a, _left), (_b, _right) = look(0, _sizes, _n[:4]), look(1, _sizes, _n[4:8])
+    _how = ("{0} + {1}", "torch.where({0} > 0, {0}, {1})", "torch.maximum({0}, {1})", "({0}).clone() * 2", "torch.exp({0}) > {1}")[_n[11] % 5]
+    case(f"layouts.{_i}", _how.format(_left, _right), ("float32",), grad=False, a=_a, b=_b)
