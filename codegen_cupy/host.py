@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from codegen_cupy.kernel_text import Source
 from codegen_cupy.nest import value_at
@@ -16,6 +16,9 @@ from codegen_cupy.sources import Launches, sources
 from compiler.loop.ir import Alloc, ArrayView, Extern, Free, Int, Plan, Run, Scalar
 from compiler.sym.expr import Expr
 from tinytorch.dtypes import DType
+
+if TYPE_CHECKING:
+    from codegen_cupy.matmul import Product
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Release:
     buffer: str
 
 
-Step = Memory | Launch | Call | Release
+Step: TypeAlias = "Memory | Launch | Call | Product | Release"
 
 
 #: Rows that have kernels here: from a call, the type of each buffer, and whether inputs are 16-byte aligned, to launches
@@ -87,14 +90,18 @@ class Recipe:
     inputs: tuple[str, ...]
     steps: tuple[Step, ...]
     outputs: tuple[Any, ...]
+    given: tuple[Memory, ...] = ()  # how the inputs lie
+    written: frozenset[str] = frozenset()  # inputs that results are written to (not those that are merely used up)
 
     @property
     def launches(self) -> list[Launch]:
         return [s for s in self.steps if isinstance(s, Launch)]
 
 
-def prepare(plan: Plan, sizes: Mapping[str, int], *, aligned: bool, strict: bool, pick: Any = None) -> Recipe:
-    """Fill in the numbers of a plan."""
+def prepare(
+    plan: Plan, sizes: Mapping[str, int], *, aligned: bool, strict: bool, pick: Any = None, without: frozenset[str] = frozenset()
+) -> Recipe:
+    """Fill in the numbers of a plan.  ``without``: rows that run their own kernels all the same."""
     home = _homes(plan)
     made: dict[tuple[Any, ...], Launches] = {}
     types = {b.name: b.dtype for b in (*plan.inputs, *(s.buffer for s in plan.steps if isinstance(s, Alloc)))}
@@ -108,7 +115,7 @@ def prepare(plan: Plan, sizes: Mapping[str, int], *, aligned: bool, strict: bool
             args = tuple(_view(a, sizes) if isinstance(a, ArrayView) else _number(a, sizes) for a in step.args)
             outs = tuple(_view(o, sizes) for o in step.outs)
             call = Call(step.fn, args, outs, {k: _number(v, sizes) for k, v in step.params.items()})
-            own = EXTERN_KERNELS.get(step.fn)
+            own = None if step.fn in without else EXTERN_KERNELS.get(step.fn)
             steps += (own and own(call, types, aligned)) or [call]
         else:
             assert isinstance(step, Run)
@@ -120,7 +127,21 @@ def prepare(plan: Plan, sizes: Mapping[str, int], *, aligned: bool, strict: bool
                 made[key] = sources(kernel, known, aligned=aligned, restrict=restrict, strict=strict, pick=pick)
             steps += _run(made[key], plan, step, known, len(steps))
     outputs = tuple(_view(o, sizes) if isinstance(o, ArrayView) else _number(o, sizes) for o in plan.outputs)
-    return Recipe(tuple(b.name for b in plan.inputs), tuple(steps), outputs)
+    given = tuple(Memory(b.name, b.dtype, _ints(b.shape, sizes), _ints(b.stride, sizes)) for b in plan.inputs)
+    return Recipe(tuple(b.name for b in plan.inputs), tuple(steps), outputs, given, _written(plan, home))
+
+
+def _written(plan: Plan, home: Mapping[str, str]) -> frozenset[str]:
+    """Buffers whose memory a step of the plan writes and an output shows."""
+    found: set[str] = set()
+    for s in plan.steps:
+        if isinstance(s, Run):
+            kernel = plan.kernels[s.kernel]
+            found |= {a for p, a in zip(kernel.params, s.args, strict=True) if p.name in kernel.writes}
+        elif isinstance(s, Extern):
+            found |= {v.buffer for v in s.outs}
+    shown = {home[o.buffer] for o in plan.outputs if isinstance(o, ArrayView)}
+    return frozenset(home[b] for b in found) & shown
 
 
 def _homes(plan: Plan) -> dict[str, str]:

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from codegen_cupy.host import Call, Launch, Memory, Recipe, Release, View
+from codegen_cupy.arena import pattern, places
+from codegen_cupy.host import Call, Launch, Memory, Recipe, View
 from codegen_cupy.machine import Machine, memory_of
+from codegen_cupy.matmul import Product
 from tinytorch.ops.opdef import TABLE
-
-ROUND = 256  # bytes to which temporaries are aligned
-
 
 class Block:
     """The packed arguments of one launch: a cell of eight bytes each, and the array of their addresses."""
@@ -44,17 +43,16 @@ class Writer:
         self.names: dict[str, Any] = {
             "alloc": machine.alloc, "ndarray": machine.ndarray, "launch": machine.launch, "machine": machine,
             "stream_pointer": machine.stream, "look": machine.look, "library_call": library_call,
-            "lock": threading.Lock(), "raise_failed": _raise_failed, "memory_of": memory_of,
+            "lock": threading.Lock(), "raise_failed": raise_failed, "memory_of": memory_of,
         }  # fmt: skip
         self.lines: list[str] = []
-        self.home: dict[str, str] = {b: b for b in recipe.inputs}
-        self.kept = {o.buffer for o in recipe.outputs if isinstance(o, View)}
+        self.places = places(recipe)
+        self.home, self.kept_homes = self.places.home, self.places.kept
         self.arrays: dict[str, Memory] = {}
         self.pointer: dict[str, str] = {b: machine.pointer.format(_name(b)) for b in recipe.inputs}
 
     def write(self) -> Callable[[Sequence[Any]], list[Any]]:
-        self._homes()
-        offsets, total = self._arena()
+        offsets, total = self.places.offsets, self.places.total
         add = self.lines.append
         launches = self.recipe.launches
         kernels = self.machine.functions([s.source for s in launches], fmad=self.fmad)
@@ -80,6 +78,8 @@ class Writer:
             elif isinstance(step, Launch):
                 self._launch(step, kernels[number], number)
                 number += 1
+            elif isinstance(step, Product):
+                self._product(step)
             elif isinstance(step, Call):
                 self._call(step, number)
         add("        pass")
@@ -96,38 +96,6 @@ class Writer:
         return run
 
     # --- memory ---
-    def _homes(self) -> None:
-        for s in self.recipe.steps:
-            if isinstance(s, Memory):
-                self.home[s.name] = self.home[s.reuse] if s.reuse else s.name
-        self.kept_homes = {self.home[b] for b in self.kept}
-
-    def _arena(self) -> tuple[dict[str, int], int]:
-        """Offsets of temporaries in one block: first fit among those alive at the same time."""
-        steps = self.recipe.steps
-        size = {s.name: s for s in steps if isinstance(s, Memory) and not s.reuse}
-        born: dict[str, int] = {}
-        died: dict[str, int] = {}
-        for i, s in enumerate(steps):
-            if isinstance(s, Memory):
-                born.setdefault(self.home[s.name], i)
-                died[self.home[s.name]] = len(steps)
-            elif isinstance(s, Release) and s.buffer in self.home:
-                died[self.home[s.buffer]] = i
-        placed: list[tuple[int, int, str]] = []
-        offsets: dict[str, int] = {}
-        for name in sorted(size, key=lambda n: -size[n].items * size[n].dtype.itemsize):
-            if name in self.kept_homes:
-                continue
-            need = -(-size[name].items * size[name].dtype.itemsize // ROUND) * ROUND
-            at = 0
-            for low, high, other in sorted(placed):
-                if born[name] < died[other] and born[other] < died[name] and low < at + need and at < high:
-                    at = high
-            placed.append((at, at + need, name))
-            offsets[name] = at
-        return offsets, max((high for _, high, _ in placed), default=0)
-
     def _memory(self, s: Memory, offsets: dict[str, int]) -> None:
         add, name = self.lines.append, _name(s.name)
         item = s.dtype.itemsize
@@ -143,8 +111,8 @@ class Writer:
         self.names[f"{name}_strides"] = tuple(n * item for n in s.stride)
         self.arrays[s.name] = s
         if s.fill is not None and s.items:
-            self.names[f"{name}_fill"] = s.fill
-            add(f"        {self._array(s.name)}.fill({name}_fill)")
+            self.names["fill"] = self.machine.fill
+            add(f"        fill({self.pointer[s.name]}, {pattern(s)!r}, {s.items}, stream)")
 
     def _array(self, name: str) -> str:
         """An expression for the CuPy array of a buffer."""
@@ -181,6 +149,13 @@ class Writer:
         if source.messages and self.machine.synchronous:
             add(f"        if failed{number}[0][0]: raise_failed(failed{number}[0], messages{number}, earlier=False)")
 
+    def _product(self, s: Product) -> None:
+        run = self.machine.product(s)
+        assert run is not None
+        name = f"product{len(self.names)}"
+        self.names[name] = run
+        self.lines.append(f"        {name}({', '.join(self.pointer[b] for b in s.buffers)}, stream)")
+
     def _call(self, s: Call, number: int) -> None:
         name = f"call{len(self.names)}"
         self.names[name] = s
@@ -192,6 +167,9 @@ class Writer:
         if not isinstance(o, View):
             self.names[f"number{len(self.names)}"] = o
             return f"number{len(self.names) - 1}"
+        given = next((m for m in self.recipe.given if m.name == o.buffer), None)
+        if given is not None and given.shape == o.shape and given.stride == o.stride and not o.offset:
+            return _name(o.buffer)
         made = self.arrays.get(o.buffer)
         if made is not None and made.shape == o.shape and made.stride == o.stride and not o.offset:
             return self._array(o.buffer)
@@ -221,7 +199,7 @@ def _name(buffer: str) -> str:
     return f"b_{buffer}"
 
 
-def _raise_failed(failed: Any, messages: Sequence[str], *, earlier: bool = True) -> None:
+def raise_failed(failed: Any, messages: Sequence[str], *, earlier: bool = True) -> None:
     """A check failed.  A GPU runs behind the host, so there the next call is the first chance to say so."""
     (number, value), failed[:] = failed[:], [0, 0]
     when = " (in an earlier call: CUDA kernels run asynchronously)" if earlier else ""

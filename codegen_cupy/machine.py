@@ -18,6 +18,9 @@ import numpy as np
 from codegen_cupy import emulate, machine_code
 from codegen_cupy.host import View
 from codegen_cupy.kernel_text import Source
+from codegen_cupy.matmul import Handle, Product, by_numpy
+from codegen_cupy.matmul import addresses as product_addresses
+from codegen_cupy.matmul import library as cublas_library
 
 #: Bytes of shared memory a launch may ask for without more ado, and the driver's name for asking for more.
 DEFAULT_SHARED, MAX_DYNAMIC_SHARED = 48 << 10, 8
@@ -50,7 +53,47 @@ class Machine(Protocol):
         """Called with the arrays of a call before anything else."""
         ...
 
+    def address(self, array: Any) -> int: ...
+    def owners(self, arrays: Sequence[Any]) -> list[Any]:
+        """What views of these arrays hold on to besides the arrays themselves."""
+        ...
+
+    def fill(self, address: int, pattern: bytes, count: int, stream: int) -> None:
+        """Set ``count`` elements to ``pattern``, on the stream."""
+        ...
+
+    def product(self, p: Product) -> Callable[[int, int, int, int], None] | None:
+        """``run(A, B, D, stream)`` on addresses of buffers; None without the library."""
+        ...
+
+    def graphs(self) -> Graphs: ...
+
     synchronous: bool
+
+
+class Graphs(Protocol):
+    """Records what is launched on ``stream`` between ``begin`` and ``end``, to be launched again as a whole."""
+
+    stream: int
+
+    def begin(self) -> None: ...
+    def node(self) -> Any:
+        """What was launched last, for ``move``."""
+        ...
+
+    def end(self) -> Any: ...
+    def abandon(self) -> None:
+        """End a recording that failed."""
+        ...
+
+    def move(self, graph: Any, node: Any) -> None:
+        """Read the arguments of a kernel again from where they lay when it was recorded."""
+        ...
+
+    def launch(self, graph: Any, stream: int) -> None: ...
+    def after(self, stream: int, earlier: int) -> None:
+        """What comes on ``stream`` waits for what is on ``earlier``."""
+        ...
 
 
 class CudaMachine:
@@ -66,7 +109,9 @@ class CudaMachine:
 
         self.xp, self.alloc, self.ndarray, self.launch = cupy, cupy.cuda.alloc, cupy.ndarray, driver.launchKernel
         self.stream, self.driver = _stream_pointer(cupy), driver
+        self.memset = cupy.cuda.runtime.memsetAsync
         self._loaded: dict[tuple[str, bool], Any] = {}
+        self._products: dict[int, Handle] = {}
 
     def functions(self, sources: Sequence[Source], *, fmad: bool) -> list[Any]:
         wanted = {s.text: s.name for s in sources if (s.text, fmad) not in self._loaded}
@@ -96,6 +141,54 @@ class CudaMachine:
 
     def watch(self, inputs: Sequence[Any]) -> None:
         pass
+
+    def address(self, array: Any) -> int:
+        return array.data.ptr  # type: ignore[no-any-return]
+
+    def owners(self, arrays: Sequence[Any]) -> list[Any]:
+        return [x for a in arrays for x in (a.data, a.data.mem)]
+
+    def fill(self, address: int, pattern: bytes, count: int, stream: int) -> None:
+        if len(set(pattern)) == 1:
+            self.memset(address, pattern[0], count * len(pattern), stream)
+        else:
+            fill_words(address, pattern, count, stream)
+
+    def product(self, p: Product) -> Callable[[int, int, int, int], None] | None:
+        if cublas_library() is None:
+            return None
+        device = self.xp.cuda.runtime.getDevice()
+        if device not in self._products:
+            self._products[device] = Handle(self.alloc)
+        run = self._products[device].prepared(p).run
+        if p.offsets == (0, 0, 0) and len(p.repeats) == 1:
+            return run
+
+        def runs(a: int, b: int, d: int, stream: int) -> None:
+            for x, y, z in product_addresses(p, a, b, d):
+                run(x, y, z, stream)
+
+        return runs
+
+    def graphs(self) -> Graphs:
+        return cuda_graphs()
+
+
+def fill_words(address: int, pattern: bytes, count: int, stream: int) -> None:
+    """Set elements of two, four, eight or sixteen bytes that are not one byte repeated."""
+    from codegen_cupy.graph_driver import call
+
+    at, to = ctypes.c_uint64(address), ctypes.c_void_p(stream)
+    if len(pattern) == 2:
+        call("cuMemsetD16Async", at, ctypes.c_ushort(int.from_bytes(pattern, "little")), ctypes.c_size_t(count), to)
+        return
+    for i in range(0, len(pattern), 4):
+        word, pitch = int.from_bytes(pattern[i : i + 4], "little"), ctypes.c_size_t(len(pattern))
+        start, width = ctypes.c_uint64(address + i), ctypes.c_size_t(1)
+        if len(pattern) == 4:
+            call("cuMemsetD32Async", start, ctypes.c_uint(word), ctypes.c_size_t(count), to)
+        else:
+            call("cuMemsetD2D32Async", start, pitch, ctypes.c_uint(word), width, ctypes.c_size_t(count), to)
 
 
 def _stream_pointer(cupy: Any) -> Callable[[], int]:
@@ -136,6 +229,7 @@ class EmulatedMachine:
 
     def __init__(self) -> None:
         self.check = os.environ.get("TT_CUDA_CHECK", "") not in ("", "0")
+        self.recorder = RecordedGraphs(self)
         self._kernels: dict[int, emulate.EmulatedKernel] = {}
         self._blocks: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._inputs: list[Any] = []
@@ -162,9 +256,14 @@ class EmulatedMachine:
         extra: int,
     ) -> None:  # fmt: skip
         k = self._kernels[kernel]
+        if stream and self.recorder.record(lambda p: self._run(k, (gx, gy, gz), (bx, by, bz), p), params):
+            return
+        self._run(k, (gx, gy, gz), (bx, by, bz), params)
+
+    def _run(self, kernel: emulate.EmulatedKernel, grid: Any, block: Any, params: int) -> None:
         if self.check:
-            k.set_ranges([*self._blocks.values(), *self._inputs])
-        k.launch((gx, gy, gz), (bx, by, bz), params)
+            kernel.set_ranges([*self._blocks.values(), *self._inputs])
+        kernel.launch(grid, block, params)
 
     def stream(self) -> int:
         return 0
@@ -182,6 +281,99 @@ class EmulatedMachine:
     def watch(self, inputs: Sequence[Any]) -> None:
         if self.check:
             self._inputs = list(inputs)
+
+    def address(self, array: Any) -> int:
+        return array.ctypes.data  # type: ignore[no-any-return]
+
+    def owners(self, arrays: Sequence[Any]) -> list[Any]:
+        found = []
+        for a in arrays:  # NumPy's views of views hold on to the last array of the chain
+            while isinstance(a.base, np.ndarray):
+                a = a.base
+                found.append(a)
+        return found
+
+    def fill(self, address: int, pattern: bytes, count: int, stream: int) -> None:
+        def run(_: int) -> None:
+            ctypes.memmove(address, pattern * count, len(pattern) * count)
+
+        if not (stream and self.recorder.record(run, 0)):
+            run(0)
+
+    def product(self, p: Product) -> Callable[[int, int, int, int], None] | None:
+        def run(a: int, b: int, d: int, stream: int) -> None:
+            if not (stream and self.recorder.record(lambda _: by_numpy(p, a, b, d), 0)):
+                by_numpy(p, a, b, d)
+
+        return run
+
+    def graphs(self) -> Graphs:
+        return self.recorder
+
+
+class RecordedGraphs:
+    """Graphs without a GPU: a list of launches, each with a copy of its arguments, as CUDA keeps them."""
+
+    stream = 1
+
+    def __init__(self, machine: EmulatedMachine) -> None:
+        self.machine = machine
+        self.recording: list[Recorded] | None = None
+
+    def record(self, run: Callable[[int], None], params: int) -> bool:
+        if self.recording is None:
+            return False
+        self.recording.append(Recorded(run, params))
+        return True
+
+    def begin(self) -> None:
+        self.recording = []
+
+    def node(self) -> Recorded:
+        assert self.recording
+        return self.recording[-1]
+
+    def end(self) -> list[Recorded]:
+        made, self.recording = self.recording, None
+        assert made is not None
+        return made
+
+    def abandon(self) -> None:
+        self.recording = None
+
+    def move(self, graph: list[Recorded], node: Recorded) -> None:
+        node.read()
+
+    def launch(self, graph: list[Recorded], stream: int) -> None:
+        for step in graph:
+            step.run(step.params())
+
+    def after(self, stream: int, earlier: int) -> None:
+        pass
+
+
+class Recorded:
+    """One launch.  Its arguments are copied by ``read``, so that changes of the originals do not show until then."""
+
+    def __init__(self, run: Callable[[int], None], source: int) -> None:
+        self.run, self.source, self.size = run, source, 0
+        self.values: Any = None
+
+    def describe(
+        self, function: int, grid: tuple[int, int], block: tuple[int, int], shared: int, params: int, count: int
+    ) -> None:
+        """Say how it was launched; here only the number of arguments matters."""
+        self.size = count
+        self.read()
+
+    def read(self) -> None:
+        originals = (ctypes.c_uint64 * self.size).from_address(ctypes.c_void_p.from_address(self.source).value or 0)
+        self.values = (ctypes.c_uint64 * self.size)(*originals)
+        start, width = ctypes.addressof(self.values), ctypes.sizeof(ctypes.c_uint64)
+        self.addresses = (ctypes.c_void_p * self.size)(*[start + i * width for i in range(self.size)])
+
+    def params(self) -> int:
+        return ctypes.addressof(self.addresses) if self.size else self.source
 
 
 def memory_of(array: np.ndarray[Any, Any]) -> EmulatedMemory:
@@ -204,6 +396,13 @@ def look(array: np.ndarray[Any, Any], v: View) -> np.ndarray[Any, Any]:
         return np.empty(v.shape, array.dtype)
     memory = memory_of(array)
     return np.ndarray(v.shape, array.dtype, memory.block, memory.offset + v.offset * item, strides)
+
+
+@cache
+def cuda_graphs() -> Graphs:
+    from codegen_cupy.graph_driver import DriverGraphs
+
+    return DriverGraphs()
 
 
 @cache

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from codegen_cupy import attention, launch
+from codegen_cupy import attention, graphs, launch, matmul
 from codegen_cupy.host import EXTERN_KERNELS, Recipe, prepare
 from codegen_cupy.machine import machine
 from compiler.loop.ir import Plan
@@ -18,6 +18,7 @@ from tinytorch.device import emulated as emulating
 
 ALIGNMENT = 16
 EXTERN_KERNELS.update(attention.EXTERN_KERNELS)
+EXTERN_KERNELS.update(matmul.EXTERN_KERNELS)
 
 
 class Program:
@@ -29,13 +30,14 @@ class Program:
         self.plan = plan
         self.strict = getattr(config, "numerics", "fast") == "strict"
         self.emulate = emulating() or bool(getattr(config, "cuda_emulate", False))
-        self._runs: dict[tuple[tuple[int, ...], bool], Callable[[Sequence[Any]], list[Any]]] = {}
+        self.graphs = bool(getattr(config, "cudagraphs", False))
+        self._runs: dict[tuple[tuple[int, ...], bool, bool], Callable[[Sequence[Any]], list[Any]]] = {}
         self._lock = threading.Lock()
         if not plan.sizes:
-            self._run_for((), True)
+            self._run_for((), True, matmul.allow_tf32())
 
     def __call__(self, arrays: Sequence[Any], sizes: Sequence[int] = ()) -> list[Any]:
-        key = (tuple(sizes), self._aligned(arrays))
+        key = (tuple(sizes), self._aligned(arrays), matmul.allow_tf32())
         run = self._runs.get(key)
         if run is None:
             run = self._run_for(*key)
@@ -44,15 +46,19 @@ class Program:
     def recipe(self, sizes: Sequence[int] = (), *, aligned: bool = True) -> Recipe:
         """What a call with these sizes does; its launches hold the kernels' texts."""
         named = dict(zip(self.plan.sizes, sizes, strict=True))
-        return prepare(self.plan, named, aligned=aligned, strict=self.strict)
+        missing = not self.emulate and matmul.library() is None
+        without = frozenset({"matmul"}) if missing else frozenset()
+        return prepare(self.plan, named, aligned=aligned, strict=self.strict, without=without)
 
-    def _run_for(self, sizes: tuple[int, ...], aligned: bool) -> Callable[[Sequence[Any]], list[Any]]:
+    def _run_for(self, sizes: tuple[int, ...], aligned: bool, tf32: bool) -> Callable[[Sequence[Any]], list[Any]]:
         with self._lock:
-            run = self._runs.get((sizes, aligned))
+            run = self._runs.get((sizes, aligned, tf32))
             if run is None:
-                recipe = self.recipe(sizes, aligned=aligned)
-                run = launch.prepared(recipe, machine(self.emulate), fmad=not self.strict)
-                self._runs[sizes, aligned] = run
+                recipe, device = self.recipe(sizes, aligned=aligned), machine(self.emulate)
+                run = launch.prepared(recipe, device, fmad=not self.strict)
+                if self.graphs:
+                    run = graphs.graphed(recipe, device, run, fmad=not self.strict)
+                self._runs[sizes, aligned, tf32] = run
             return run
 
     def _aligned(self, arrays: Sequence[Any]) -> bool:

@@ -1,7 +1,7 @@
 """Memory: which inputs of a graph that writes to some of them lie where in the same memory.
 
-Stage: capture (run time).  In: the inputs' arrays.  Out: whether they lie as they did when the graph was made.  Looking at
-addresses is slow, so the arrays last found right are remembered: the very same ones lie where they lay.
+Stage: capture (run time).  In: the inputs' arrays.  Out: whether they lie as they did when the graph was made.  Looking for
+overlaps is slow, so the arrays last found right are remembered: the very same ones lie where they lay.
 Read next: ``tracer.guard_memory``, which installs the guard.
 """
 
@@ -26,7 +26,7 @@ class Layout:
 
     def __call__(self, *arrays: Any) -> bool:
         for ref, a in zip(self.last, arrays):  # noqa: B905 - one call makes both
-            if ref() is not a:
+            if not ref(a):
                 break
         else:
             return True
@@ -58,7 +58,10 @@ def _span(a: Any, index: int) -> tuple[int, int, int, int]:
 
 
 def _ref(a: Any) -> Any:
+    """Whether an array is ``a``, or lies just like it, without keeping ``a`` alive."""
     try:
-        return weakref.ref(a)
+        ref = weakref.ref(a)
+        return lambda b: ref() is b
     except TypeError:  # CuPy's arrays allow no weak references
-        return lambda: None
+        at, shape, strides = a.data.ptr, a.shape, a.strides
+        return lambda b: b.data.ptr == at and b.shape == shape and b.strides == strides

@@ -1,0 +1,73 @@
+"""Memory planning: temporaries of a plan at fixed offsets of one block.
+
+Stage: codegen.  In: ``Recipe``.  Out: ``Places``: whose memory each buffer uses, where in the block it lies, which buffers
+leave the plan and need memory of their own.  Read next: ``launch`` (a block per call), ``graphs`` (a block for good).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from codegen_cupy.host import Memory, Recipe, Release, View
+
+ROUND = 256  # bytes to which temporaries are aligned
+
+
+@dataclass(frozen=True)
+class Places:
+    """``home``: the buffer whose memory a buffer uses.  ``kept``: homes that hold outputs.  ``offsets`` of the others."""
+
+    home: dict[str, str]
+    kept: frozenset[str]
+    offsets: dict[str, int]
+    total: int
+
+
+def places(recipe: Recipe) -> Places:
+    """First fit, largest first, among buffers alive at the same time."""
+    home = {b: b for b in recipe.inputs}
+    for s in recipe.steps:
+        if isinstance(s, Memory):
+            home[s.name] = home[s.reuse] if s.reuse else s.name
+    kept = frozenset(home[o.buffer] for o in recipe.outputs if isinstance(o, View))
+    size = {s.name: bytes_of(s) for s in recipe.steps if isinstance(s, Memory) and not s.reuse and s.name not in kept}
+    born, died = _lives(recipe, home)
+    placed: list[tuple[int, int, str]] = []
+    offsets: dict[str, int] = {}
+    for name in sorted(size, key=lambda n: -size[n]):
+        need, at = rounded(size[name]), 0
+        neighbours = (p for p in placed if born[name] < died[p[2]] and born[p[2]] < died[name])
+        for low, high, _ in sorted(neighbours):
+            if low < at + need and at < high:
+                at = high
+        placed.append((at, at + need, name))
+        offsets[name] = at
+    return Places(home, kept, offsets, max((high for _, high, _ in placed), default=0))
+
+
+def _lives(recipe: Recipe, home: dict[str, str]) -> tuple[dict[str, int], dict[str, int]]:
+    """The steps at which each home begins and ends."""
+    born: dict[str, int] = {}
+    died: dict[str, int] = {}
+    for i, s in enumerate(recipe.steps):
+        if isinstance(s, Memory):
+            born.setdefault(home[s.name], i)
+            died[home[s.name]] = len(recipe.steps)
+        elif isinstance(s, Release) and s.buffer in home:
+            died[home[s.buffer]] = i
+    return born, died
+
+
+def rounded(size: int) -> int:
+    return -(-size // ROUND) * ROUND
+
+
+def bytes_of(m: Memory) -> int:
+    return m.items * m.dtype.itemsize
+
+
+def pattern(m: Memory) -> bytes:
+    """The bytes of one element of the fill."""
+    return np.array(m.fill).astype(m.dtype.np).tobytes()
