@@ -13,12 +13,20 @@ from typing import Any
 from codegen_cupy import attention, graphs, launch, matmul
 from codegen_cupy.host import EXTERN_KERNELS, Recipe, prepare
 from codegen_cupy.machine import machine
+from compiler import logs
 from compiler.loop.ir import Plan
 from tinytorch.device import emulated as emulating
 
 ALIGNMENT = 16
 EXTERN_KERNELS.update(attention.EXTERN_KERNELS)
 EXTERN_KERNELS.update(matmul.EXTERN_KERNELS)
+
+
+def announce(recipe: Recipe) -> None:
+    """Show the kernels to whoever listens (``TT_LOGS=kernels``)."""
+    if logs.enabled("kernels"):
+        for step in recipe.launches:
+            logs.artifact("kernels", step.source.name, step.source.text, ".cu")
 
 
 class Program:
@@ -55,6 +63,7 @@ class Program:
             run = self._runs.get((sizes, aligned, tf32))
             if run is None:
                 recipe, device = self.recipe(sizes, aligned=aligned), machine(self.emulate)
+                announce(recipe)
                 run = launch.prepared(recipe, device, fmad=not self.strict)
                 if self.graphs:
                     run = graphs.graphed(recipe, device, run, fmad=not self.strict)

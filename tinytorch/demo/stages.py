@@ -53,7 +53,7 @@ def save(artifacts: list[Artifact], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for number, (topic, name, text) in enumerate(artifacts):
-        suffix = ".txt" if topic == "partition" and name == "report" else ".py"
+        suffix = ".txt" if name == "report" else ".cu" if "__global__" in text else ".py"
         clean = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60]
         path = folder / f"{number:03d}_{topic}_{clean}{suffix}"
         path.write_text(text.rstrip() + "\n", encoding="utf-8")
