@@ -40,9 +40,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _private_cache(request: pytest.FixtureRequest) -> Iterator[None]:
+def _private_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Kernels that tests build are kept apart from the user's, and found again by the next test run."""
-    folder = Path(request.config.cache.mkdir("kernels"))  # type: ignore[union-attr]
+    kept = getattr(request.config, "cache", None)
+    folder = tmp_path_factory.mktemp("kernels") if kept is None else Path(kept.mkdir("kernels"))
     folder.chmod(0o700)
     with config.patch(cache_dir=str(folder)):
         yield
