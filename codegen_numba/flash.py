@@ -229,7 +229,7 @@ def backward(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | No
         "load_q": w.turned_in("q", "qt", w.d, 16, scaled=True), "load_g": w.turned_in("g", "gt", w.e, 16),
         "load_k": w.tile("k", w.d, 20), "load_v": w.tile("v", w.e, 20), "k": w.rows_of("k"), "v_row": w.rows_of("v"),
         "k_turned": w.columns_of("k"), "masking": w.masking("pt", 20), "dropout": w.dropped(DROPOUT_BACKWARD, 20),
-        "weighted": "st[j * {R} + i]".format(R=ROWS) if w.p else f"p * (st[j * {ROWS} + i] - shift[i])",
+        "weighted": f"st[j * {ROWS} + i]" if w.p else f"p * (st[j * {ROWS} + i] - shift[i])",
         "store_dq": w.turned_out("dqt", "dq", w.d, 16), "dk": w.narrowed("dk", f"work[sum_k + j * {w.dp} + d]"),
         "dv": w.narrowed("dv", f"work[sum_v + j * {w.ep} + d]"),
     })  # fmt: skip
@@ -377,9 +377,10 @@ class Writer:
         everything = self._ordered()
         kinds = [(n, memory_type(self.buffers[v.buffer].dtype)) for n, v in everything.items()]
         sizes = self.sizes()
-        work = [("work", "float32")] if scratch else []
+        gathers = "dq" in self.views
+        work = [("work", "float32")] if gathers else []
         source = Source(self.step.fn, text, (*kinds, *work, *((n, "size") for n, _ in sizes)))
-        slots = (*everything.values(), *(("scratch",) if scratch else ()), *(s for _, s in sizes))
+        slots = (*everything.values(), *(("scratch",) if gathers else ()), *(s for _, s in sizes))
         q, k = self.views["q"], self.views["k"]
         cost = product((*q.shape, k.shape[2], products))
         return Template(source, slots, units, cost, 1, scratch)

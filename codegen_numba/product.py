@@ -63,7 +63,7 @@ class _Writer:
 
     def panel(self, n: ir.Value, vectors: int) -> None:
         m: ir.Value = I64(0)
-        for rows in (self.rows, self.rows // 2, 1):
+        for rows in (self.rows, 1):
             m = self.whole(m, self.m, rows, lambda m, rows=rows: self.tile(m, n, rows, vectors))
 
     def whole(self, start: ir.Value, stop: ir.Value, step: int, body: Any) -> ir.Value:
