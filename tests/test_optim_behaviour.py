@@ -202,3 +202,29 @@ def test_compiled_steps_equal_eager_steps_in_one_graph(kind: Any) -> None:
             update()
         results.append(np.concatenate([p.detach().numpy().ravel() for p in ps]))
     np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("calls", "settings", "losses", "end"),
+    [
+        (3, {"lr": 0.1, "max_iter": 4}, [152.385, 88.00270043651095, 50.684202621083884], -1.230544707176539),
+        (4, {"lr": 0.3, "max_iter": 5, "history_size": 3}, [152.385, 21.805251512000844, 6.772629121215088], -0.5679547803502847),
+        (2, {"lr": 1.0, "max_iter": 30}, [152.385, 0.08065794584732701], 1.0000015690861543),
+    ],
+)
+def test_lbfgs_goes_where_pytorch_goes(calls: int, settings: Any, losses: list[float], end: float) -> None:
+    """Losses before each call and the first coordinate after all, as PyTorch 2.13 gives them."""
+    x = nn.Parameter(torch.tensor([-1.5, 2.0, 0.3], dtype=torch.float64))
+    y = nn.Parameter(torch.tensor([[0.5, 0.1]], dtype=torch.float64))
+    opt = optim.LBFGS([x, y], **settings)
+
+    def closure() -> Any:
+        opt.zero_grad()
+        valley = ((1 - x[:-1]) ** 2).sum() + 10 * ((x[1:] - x[:-1] ** 2) ** 2).sum()
+        loss = valley + ((y - x[:2]) ** 2).sum()
+        loss.backward()
+        return loss
+
+    got = [opt.step(closure).item() for _ in range(calls)]
+    np.testing.assert_allclose(got[: len(losses)], losses, rtol=1e-9)
+    assert x[0].item() == pytest.approx(end, rel=1e-9)

@@ -6,9 +6,10 @@ Stage: eager.  Mirrors ``torch.optim``.  Read next: ``optimizer``, ``sgd``, ``ad
 from tinytorch.optim import lr_scheduler
 from tinytorch.optim.adam import Adam, Adamax, AdamW, NAdam
 from tinytorch.optim.adaptive import Adadelta, Adagrad, RMSprop
+from tinytorch.optim.lbfgs import LBFGS
 from tinytorch.optim.optimizer import Optimizer
 from tinytorch.optim.sgd import SGD
 
 __all__ = [
-    "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RMSprop", "lr_scheduler",
+    "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RMSprop", "lr_scheduler",
 ]  # fmt: skip
