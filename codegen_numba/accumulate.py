@@ -157,7 +157,7 @@ class Accumulators:
             if a.regroups:
                 e.out(f"{a.names[0]}_block = {identity(a.combine, a.dtypes[0])}")
         self.place = axis if low == "0" else f"{axis} - {low}"
-        with e.inside(s), e.out.block(f"for {axis} in range({low}, {high}):"):
+        with e.inside(s), e.straight(s.axis, s.body, low, high):
             e.body(s.body)
         for a in fed:
             self._join_block(a, high if low == "0" else f"{high} - {low}")

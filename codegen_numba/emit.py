@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from codegen_numba import analysis, memo, schedule, spell
+from codegen_numba import analysis, memo, random_rows, schedule, spell
 from codegen_numba.accumulate import Accumulators, identity
-from codegen_numba.analysis import Keep, Recall
+from codegen_numba.analysis import Body, Keep, Recall
 from codegen_numba.compile import Source
 from codegen_numba.schedule import Phase, Private, Tune
 from codegen_numba.strips import Strip
@@ -76,6 +76,7 @@ class Emitter:
         self.origin: tuple[str, ...] = ()
         self.tiles: dict[int, str] = {}  # accesses that go by way of a turned tile
         self.tile_place = ""
+        self.rows: dict[str, str] = {}  # draws whose words are filled ahead
         self.accumulators = Accumulators(self)
 
     # --- names and literals ---
@@ -180,6 +181,9 @@ class Emitter:
 
     def let(self, s: Let) -> None:
         self.dtypes[s.name] = s.dtype
+        if s.name in self.rows:
+            self.out(f"{self.name(s.name)} = {self.rows[s.name]}")
+            return
         operand = self.operand(s)
         args = [self.value(a, bool_ if s.fn == "where" and n == 0 else operand) for n, a in enumerate(s.args)]
         text = spell.literal(s.args[0], s.dtype) if s.fn == "const" else self.spelled(s, args, operand)
@@ -262,8 +266,36 @@ class Emitter:
             self.plain_loop(s)
 
     def plain_loop(self, s: Loop) -> None:
-        with self.inside(s), self.out.block(f"for {self.name(s.axis)} in range({self.index(s.extent)}):"):
-            self.row_body(s.body)
+        if analysis.has_loop(s.body) or s.kind == "scan":
+            with self.inside(s), self.out.block(f"for {self.name(s.axis)} in range({self.index(s.extent)}):"):
+                self.row_body(s.body)
+        else:
+            with self.inside(s), self.straight(s.axis, s.body, "0", self.index(s.extent)):
+                self.body(s.body)
+
+    @contextmanager
+    def straight(self, axis: str, body: Body, low: str, high: str) -> Iterator[None]:
+        """``for axis in range(low, high)`` around a body without loops; random words are filled ahead, in stretches."""
+        name = self.name(axis)
+        found = random_rows.draws(body, axis)
+        if not found:
+            with self.out.block(f"for {name} in range({low}, {high}):" if low != "0" else f"for {name} in range({high}):"):
+                yield
+            return
+        for d in found:
+            self.out(f"{self.name(d.name)}_row = scratch_uint32({random_rows.STRETCH + 8})")
+        with self.out.block(f"for {name}_2 in range({low}, {high}, {random_rows.STRETCH}):"):
+            self.out(f"{name}_3 = least({name}_2 + {random_rows.STRETCH}, {high})")
+            for d in found:
+                word, at = self.name(d.name), Symbol(axis)
+                self.out(f"{name} = {name}_2")
+                self.out(f"{word}_block = {self.index(d.place // 4)}")
+                self.out(f"{word}_first = {word}_block * 4 - ({self.index(d.place - at)})")
+                count = f"quotient({name}_3 - {word}_first + 3, 4)"
+                self.out(f"philox_row({word}_row, {self.name(d.seed)}, {self.name(d.base)} + {word}_block + {self.index(d.more)}, {count})")
+                self.rows[d.name] = f"{word}_row[{name} - {word}_first]"
+            with self.out.block(f"for {name} in range({name}_2, {name}_3):"):
+                yield
 
     @contextmanager
     def inside(self, *loops: Loop) -> Iterator[None]:
@@ -335,7 +367,7 @@ class Emitter:
         self._own_copies()
         *outer, inner = self.phase.loops
         if not outer:
-            with self.out.block(f"for {self.name(inner.axis)} in range(start, stop):"):
+            with self.straight(inner.axis, self.phase.body, "start", "stop"):
                 self.body(self.phase.body)
             return
         n = self.index(inner.extent)
@@ -343,7 +375,7 @@ class Emitter:
         with self.out.block(f"for {axis} in range(quotient(start, {n}), quotient(stop + {n} - 1, {n})):"):
             self._unravel(tuple(outer))
             low, high = f"greatest(start - {axis} * {n}, 0)", f"least(stop - {axis} * {n}, {n})"
-            with self.out.block(f"for {self.name(inner.axis)} in range({low}, {high}):"):
+            with self.straight(inner.axis, self.phase.body, low, high):
                 self.body(self.phase.body)
 
     def _strips(self) -> None:

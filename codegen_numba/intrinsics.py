@@ -16,7 +16,7 @@ from llvmlite import ir
 from llvmlite.ir.instructions import FastMathFlags
 from numba.core import types
 
-from codegen_numba import blas, math, product, transpose, trig
+from codegen_numba import blas, math, product, random_rows, transpose, trig
 from codegen_numba.llvm import F32, F64, Machine, V
 
 NAMES: dict[str, Any] = {}
@@ -404,6 +404,13 @@ def _product(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -
 
 
 NAMES["product"] = Word("product", _pointers(0, 3, 7), _product)
+def _philox_row(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+    """``philox_row(row, seed, counter, blocks)``: see ``random_rows``."""
+    builder.call(random_rows.row_function(builder.module), values)
+    return context.get_dummy_value()
+
+
+NAMES["philox_row"] = Word("philox_row", _pointers(0), _philox_row)
 NAMES["turn_in"] = Word("turn_in", _pointers(0, 3), _turn_in)
 NAMES["turn_out"] = Word("turn_out", _pointers(0, 2), _turn_out)
 

@@ -6,6 +6,7 @@ life of the process.  Read next: ``runtime``.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
@@ -18,6 +19,7 @@ ENTRY = "tt_entry"
 
 _lock = threading.Lock()
 _jit: Any = None
+_names = (f"kernel{n}" for n in itertools.count())  # also of objects that could not be linked
 _kept: list[Any] = []
 
 
@@ -29,6 +31,6 @@ def load(code: bytes) -> int:
             target.machine()
             _jit = llvm.create_lljit_compiler()
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process().export_symbol(ENTRY)
-        tracker = builder.link(_jit, f"kernel{len(_kept)}")
+        tracker = builder.link(_jit, next(_names))
         _kept.append(tracker)
         return int(tracker[ENTRY])

@@ -386,3 +386,30 @@ def test_loops_over_the_first_axis_run_in_strips(combine, kind, tune):
     (phase,) = phases(down, 1, Tune())
     assert phase.kind == "strips"
     same(down, [normal(3, rows, cols) * 0.1 + 1], tune, rtol=1e-3)
+
+
+@TUNES
+@pytest.mark.parametrize("cols", [1, 3, 4, 700, 1031])
+@pytest.mark.parametrize("offset", [0, 3])
+def test_random_words_of_rows(cols, offset, tune):
+    """In flat loops, rows and reductions; places that begin anywhere in a block of four."""
+
+    @kernel
+    def draw(k):
+        state = k.param("state", int64, (2,), (1,))
+        out = k.param("out", float32, (5, cols), (cols, 1))
+        total = k.param("total", float32, (5,), (1,))
+        seed, base = k.load(state, 0), k.load(state, 1)
+        for i in k.map(5):
+            a = k.init("add", float32)
+            for j in k.reduce(cols):
+                at = cols * i + j + offset
+                word = k.philox(seed, k.add(base, k.index(at // 4)), k.index(at % 4))
+                k.update("add", a, k.cast(k.shr(word, 8), dtype=float32))
+            k.store(total, i, a)
+            for j in k.map(cols):
+                at = cols * i + j + offset
+                word = k.philox(seed, k.add(base, k.index(at // 4)), k.index(at % 4))
+                k.store(out, cols * i + j, k.cast(k.shr(word, 8), dtype=float32))
+
+    same(draw, [np.array([12345, 67])], tune)
