@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from loop_helpers import run, trace
 
+import tinytorch
 from compiler.config import config
 from compiler.loop import compile_graph, ir, share
 from compiler.loop.build import kernel
 from compiler.loop.verify import LoopIRError, instance, verify
 from compiler.sym.expr import Symbol
-import tinytorch
-from tinytorch import ops
-from tinytorch import Tensor
+from tinytorch import Tensor, ops
 from tinytorch.dtypes import float32
 
 

@@ -94,6 +94,8 @@ def launched(parts: list[Part], program: Program, meta: Mapping[str, Any]) -> li
         if not isinstance(part.task, Group):
             out.append(Launch(None, (), renamed_call(part.task.step, names.of)))
             continue
+        if not part.body:  # no element to compute
+            continue
         body = tuple(tidy.with_buffers(s, names.of) for s in part.body)
         names.kernel(n, body, inputs)
         body = tuple(tidy.with_buffers(s, names.of) for s in body)

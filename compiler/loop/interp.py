@@ -17,7 +17,7 @@ import numpy as np
 from compiler.loop import ir
 from compiler.loop.ir import Buffer, Int, Kernel, Plan
 from compiler.sym.expr import Expr
-from tinytorch.dtypes import DType
+from tinytorch.dtypes import DType, bool_
 from tinytorch.ops.opdef import TABLE
 from tinytorch.ops.spell_numpy import handler
 
@@ -195,6 +195,8 @@ class KernelRun:
         else:
             args = [self.value(a, operand if (s.fn != "where" or n) else None) for n, a in enumerate(s.args)]
             out = np.asarray(getattr(FUNCTIONS, s.fn)(*args))[()]
+            if s.dtype is bool_:  # NumPy divides and rounds bools in a small type
+                out = np.bool_(out)
             if out.dtype != s.dtype.np:
                 raise TypeError(f"{s}: gives {out.dtype}")
         self.bind(s.name, out, s.dtype)

@@ -193,6 +193,8 @@ class Writer:
                 self.statement(s)
 
     def loop(self, axis: Axis, inside: list[Any]) -> None:
+        if isinstance(axis.extent, int) and axis.extent == 0:
+            return  # what is inside never happens, and must not be moved out to where it would
         self.ranges[axis.symbol] = extent(axis.extent)
         self.depth[axis.name] = len(self.blocks)
         self.blocks.append(Block())

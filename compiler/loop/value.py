@@ -79,6 +79,8 @@ class Value:
 
     def at(self, s: Emitter, index: Index) -> V:
         """The element at ``index``, of type ``register``."""
+        if any(isinstance(n, int) and n == 0 for n in self.shape):
+            return s.cast(s.const(0, self.dtype), self.register)  # there is none: nobody gets here at run time
         if self.place is not None:
             return s.cast(s.load(self.place.buffer, flat(self.place, index), self.dtype), self.register)
         if self.base is not None:

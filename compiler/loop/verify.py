@@ -243,7 +243,7 @@ def _step(plan: Plan, step: ir.Step, buffers: dict[str, Buffer], written: set[st
                 freed.discard(reuse)
                 buffers.pop(reuse)
             buffers[buffer.name] = buffer
-            if fill is not None:
+            if fill is not None or any(isinstance(n, int) and n == 0 for n in buffer.shape):
                 written.add(buffer.name)
         case ir.Run(number, args, sizes):
             _sizes(plan, plan.kernels[number], dict(sizes))

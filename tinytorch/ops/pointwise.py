@@ -13,6 +13,7 @@ from typing import Any
 from tinytorch import dtypes
 from tinytorch.dtypes import DType
 from tinytorch.ops.opdef import Meta, Op, broadcast_shapes, elementwise_strides, pointwise_infer, result_type
+from tinytorch.ops.spell_numpy import handler
 
 
 def row(name: str, body: Any, vjp: Any = None, **more: Any) -> Op:
@@ -148,11 +149,7 @@ def _pow_vjp(out: Any, x: Any, y: Any) -> Any:
 
 
 def _pow_kernel(xp: Any, x: Any, y: Any) -> Any:
-    """Integers to negative powers are what division makes of them: 0, or the sign for 1 and -1."""
-    if x.dtype.kind not in "iu" or not (y < 0).any():
-        return xp.power(x, y)
-    below = xp.where(x == 1, 1, xp.where(x == -1, xp.where(y % 2 == 0, 1, -1), 0))
-    return xp.where(y < 0, below.astype(x.dtype), xp.power(x, xp.maximum(y, 0)))
+    return handler(xp).pow(x, y)
 
 
 pow_: Op = row("pow", lambda s, x, y: s.pow(x, y), _pow_vjp, ufunc="power", kernel=_pow_kernel)
