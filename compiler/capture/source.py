@@ -8,7 +8,6 @@ needs.  Two sources are equal if their texts are.  Read next: ``guards`` and ``e
 from __future__ import annotations
 
 import keyword
-from collections.abc import Hashable
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +20,7 @@ class Source:
     def __init__(self, form: str, *parts: Source) -> None:
         self.form = form
         self.parts = parts
-        self.text = form.format(*[p.text for p in parts]) if parts else form
+        self.text: str = form.format(*[p.text for p in parts]) if parts else form
         self.depth: int = 1 + max([p.depth for p in parts]) if parts else 0
 
     def __eq__(self, other: object) -> bool:
@@ -108,7 +107,7 @@ def _hint(obj: Any) -> str:
     return getattr(obj, "__qualname__", None) or getattr(obj, "co_qualname", None) or type(obj).__name__
 
 
-def literal(value: Hashable | Any) -> str | None:
+def literal(value: Any) -> str | None:
     """``value`` as Python text that evaluates to an equal value of the same type, or None."""
     kind = type(value)
     if kind in (int, bool, str, bytes, type(None)) or value is Ellipsis:

@@ -64,10 +64,10 @@ def rule(fn: Callable[[Any], Model | None]) -> Callable[[Any], Model | None]:
     return fn
 
 
-def polyfill(*targets: Any) -> Callable[[FunctionType], FunctionType]:
+def polyfill(*targets: Any) -> Callable[[Any], Any]:
     """``@polyfill(sorted)``: the decorated Python function is inlined in place of the C one."""
 
-    def register(fn: FunctionType) -> FunctionType:
+    def register(fn: Any) -> Any:
         for target in targets:
             _POLYFILLS[target] = fn
         return fn
