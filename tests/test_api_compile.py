@@ -457,3 +457,24 @@ def test_many_threads_call_one_compiled_function() -> None:
         for t in threads:
             t.join()
     assert results == [True] * 4
+
+
+def test_parameters_may_have_the_names_that_generated_code_uses() -> None:
+    one = torch.ones(2)
+
+    def guards(K_code_of_f: Any, v0: Any, v1: Any, F: Any, F_: Any) -> Any:  # noqa: N803
+        return K_code_of_f + v0 * 10 + v1 * 100 + F * 1000 + F_ * 10000
+
+    assert torch.compile(guards, backend="eager")(one, one * 2, one * 3, one * 4, F_=one * 5).tolist() == [54321] * 2
+
+    def door(cache: Any, state: Any = 1, check: Any = 2, *run: Any, finish: Any = 3, _: Any = 4) -> Any:
+        return cache + state + check + sum(run) + finish + _
+
+    compiled = torch.compile(door, backend="eager")
+    assert compiled(one).tolist() == [11, 11]
+    assert compiled(one, 2, 3, 4, finish=0, _=0).tolist() == [10, 10]
+
+    def rest(graph: Any, *cache: Any, **state: Any) -> Any:
+        return graph + cache[0] + state["run"]
+
+    assert torch.compile(rest, backend="eager")(one, one, run=one).tolist() == [3, 3]

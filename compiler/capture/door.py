@@ -11,6 +11,7 @@ import functools
 import inspect
 import itertools
 import keyword
+import re
 from collections.abc import Callable
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -24,16 +25,19 @@ _MISSING: Any = object()
 
 @functools.lru_cache(maxsize=4096)
 def door_text(code: CodeType, defaults: int, keyword_defaults: tuple[str, ...]) -> str:
-    """Source of ``make(F, cache, state)``, which gives the door of a function with this signature."""
-    names = parameters(code)
+    """Source of ``make``, which gives the door of a function with this signature.
+
+    Parameters keep their names, for callers may use them; so everything else has a name that nobody gives a parameter.
+    """
+    names = parameter_names(code)
     n, k = code.co_argcount, code.co_kwonlyargcount
     parts: list[str] = []
     fill: list[str] = []
     for i, name in enumerate(names[:n]):
         j = i - (n - defaults)
-        parts.append(f"{name}=MISSING" if j >= 0 else name)
+        parts.append(f"{name}=_tt_missing" if j >= 0 else name)
         if j >= 0:
-            fill.append(f"if {name} is MISSING: {name} = F.__defaults__[{j}]")
+            fill.append(f"if {name} is _tt_missing: {name} = _tt_fn.__defaults__[{j}]")
         if i + 1 == code.co_posonlyargcount:
             parts.append("/")
     rest = list(names[n + k :])
@@ -42,26 +46,26 @@ def door_text(code: CodeType, defaults: int, keyword_defaults: tuple[str, ...]) 
     elif k:
         parts.append("*")
     for name in names[n : n + k]:
-        parts.append(f"{name}=MISSING" if name in keyword_defaults else name)
+        parts.append(f"{name}=_tt_missing" if name in keyword_defaults else name)
         if name in keyword_defaults:
-            fill.append(f"if {name} is MISSING: {name} = F.__kwdefaults__[{name!r}]")
+            fill.append(f"if {name} is _tt_missing: {name} = _tt_fn.__kwdefaults__[{name!r}]")
     if code.co_flags & inspect.CO_VARKEYWORDS:
         parts.append("**" + rest.pop(0))
-    given = ", ".join(("F", *names))
+    given = ", ".join(("_tt_fn", *names))
     body = [
         *fill,
-        f"if state.special: return cache.by_stance({given})",
-        "check, run, _ = cache.first",
-        f"carried = check({given})",
-        "if carried is not None: return run(*carried)",
-        f"return finish(cache.raw({given}))",
+        f"if _tt_state.special: return _tt_cache.by_stance({given})",
+        "_tt_check, _tt_run, _tt_tail = _tt_cache.first",
+        f"_tt_carried = _tt_check({given})",
+        "if _tt_carried is not None: return _tt_run(*_tt_carried)",
+        f"return _tt_finish(_tt_cache.raw({given}))",
     ]
-    lines = ["def make(F, cache, state):", f"    def door({', '.join(parts)}):"]
+    lines = ["def make(_tt_fn, _tt_cache, _tt_state):", f"    def door({', '.join(parts)}):"]
     lines += [f"        {line}" for line in body] + ["    return door"]
     return "\n".join(lines) + "\n"
 
 
-def parameters(code: CodeType) -> tuple[str, ...]:
+def parameter_names(code: CodeType) -> tuple[str, ...]:
     """All parameters in the order of ``co_varnames``; hidden ones of comprehensions get names."""
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
@@ -70,10 +74,27 @@ def parameters(code: CodeType) -> tuple[str, ...]:
     )
 
 
+def parameters(code: CodeType) -> tuple[str, ...]:
+    """What guards call the parameters: their names, set apart from the names that guards use themselves."""
+    names = parameter_names(code)
+    taken = set(names)
+    found = []
+    for n in names:
+        apart = n
+        while _OURS.fullmatch(apart) or (apart != n and apart in taken):
+            apart = "p_" + apart
+        taken.add(apart)
+        found.append(apart)
+    return tuple(found)
+
+
+_OURS = re.compile(r"F|v\d+|K_\w+")
+
+
 def make_door(fn: FunctionType, cache: CodeCache) -> Any:
     """The stand-in for ``fn``."""
     text = door_text(fn.__code__, len(fn.__defaults__ or ()), tuple(fn.__kwdefaults__ or ()))
-    names = {"MISSING": _MISSING, "finish": finish}
+    names = {"_tt_missing": _MISSING, "_tt_finish": finish}
     make = compile_text(text, f"<door of {fn.__qualname__} #{next(_serial)}>", names, "make")
     door = make(fn, cache, STATE)
     functools.update_wrapper(door, fn)
