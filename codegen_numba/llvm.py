@@ -205,7 +205,11 @@ class Machine:
         return self.intrinsic("fabs", x)
 
     def copysign(self, x: V, sign: V) -> V:
-        return self.intrinsic("copysign", x, sign)
+        if self.fmt.flt != ir.DoubleType():
+            return self.intrinsic("copysign", x, sign)
+        # of a sign that was a half, LLVM would make a call to a library that is not here
+        size = self.to_bits(x) & ((1 << 63) - 1)
+        return self.from_bits(self.select(self.to_bits(sign) < 0, size + (-1 << 63), size))
 
     def rint(self, x: V) -> V:
         return self.intrinsic("roundeven", x)
