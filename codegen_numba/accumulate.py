@@ -110,12 +110,15 @@ class Accumulators:
         if a.combine.startswith("arg"):
             self.e.out(f"{a.names[0]}_at = scratch_int64({self.e.tune.scratch})")
 
-    def _way(
-        self, s: Init, after: tuple[Stmt, ...]
-    ) -> tuple[Literal["plain", "single", "blocks"], Loop | None]:
+    def _way(self, s: Init, after: tuple[Stmt, ...]) -> tuple[Literal["plain", "single", "blocks"], Loop | None]:
         loop = next((x for x in after if isinstance(x, Loop) and s.names[0] in analysis.uses(x)), None)
         path = None if loop is None else _path_to(loop, s.names[0])
-        if self.one_by_one or path is None or any(x.kind != "reduce" for x in path) or analysis.has_loop(path[-1].body):
+        if (
+            self.one_by_one
+            or path is None
+            or any(x.kind != "reduce" for x in path)
+            or analysis.has_loop(path[-1].body)
+        ):
             return "plain", loop
         if s.combine.startswith("arg") and s.dtypes[0].kind == "b":
             return "plain", loop

@@ -52,7 +52,9 @@ def _library(name: str, *offsets: int) -> Callable[..., ir.Value]:
 
 
 def _pause(b: ir.IRBuilder) -> ir.Value:
-    hint = {"x86_64": "pause", "amd64": "pause", "aarch64": "yield", "arm64": "yield"}.get(platform.machine().lower(), "")
+    hint = {"x86_64": "pause", "amd64": "pause", "aarch64": "yield", "arm64": "yield"}.get(
+        platform.machine().lower(), ""
+    )
     return b.asm(ir.FunctionType(ir.VoidType(), []), hint, "~{memory}", [], True)
 
 

@@ -36,7 +36,8 @@ def attention(q, k, v, {mask_name}out, lse, work, {sizes}, start, stop, part):
         g = quotient(h, group)
         seen = {seen}
         q_at = b * q_0 + h * q_1 + first * q_2
-        gemm_{t}(gemm, 111, 112, count, seen, depth, {t}({scale}), q, q_at, q_2, k, b * k_0 + g * k_1, k_2, {t}(0.0), work, here, cols)
+        gemm_{t}(gemm, 111, 112, count, seen, depth, {t}({scale}), q, q_at, q_2,
+            k, b * k_0 + g * k_1, k_2, {t}(0.0), work, here, cols)
         for i in range(count):
             at = here + i * cols
             last = {last}
@@ -55,7 +56,8 @@ def attention(q, k, v, {mask_name}out, lse, work, {sizes}, start, stop, part):
             lse[b * lse_0 + h * lse_1 + (first + i) * lse_2] = top + log(total)
             work[inverse + i] = {t}(1.0) / select(total == {t}(0.0), {t}(1.0), total)
         out_at = b * out_0 + h * out_1 + first * out_2
-        gemm_{t}(gemm, 111, 111, count, width, seen, {t}(1.0), work, here, cols, v, b * v_0 + g * v_1, v_2, {t}(0.0), out, out_at, out_2)
+        gemm_{t}(gemm, 111, 111, count, width, seen, {t}(1.0), work, here, cols,
+            v, b * v_0 + g * v_1, v_2, {t}(0.0), out, out_at, out_2)
         for i in range(count):
             share = work[inverse + i]
             for j in range(width):
@@ -85,8 +87,10 @@ def attention_backward(g, q, k, v, delta, lse, {mask_name}dq, dk, dv, work, {siz
                 seen = {seen}
                 q_at = b * q_0 + h * q_1 + first * q_2
                 g_at = b * g_0 + h * g_1 + first * g_2
-                gemm_{t}(gemm, 111, 112, count, seen, depth, {t}({scale}), q, q_at, q_2, k, k_at, k_2, {t}(0.0), work, here, cols)
-                gemm_{t}(gemm, 111, 112, count, seen, width, {t}(1.0), g, g_at, g_2, v, v_at, v_2, {t}(0.0), work, there, cols)
+                gemm_{t}(gemm, 111, 112, count, seen, depth, {t}({scale}), q, q_at, q_2,
+                    k, k_at, k_2, {t}(0.0), work, here, cols)
+                gemm_{t}(gemm, 111, 112, count, seen, width, {t}(1.0), g, g_at, g_2, v, v_at, v_2, {t}(0.0),
+                    work, there, cols)
                 for i in range(count):
                     at = here + i * cols
                     last = {last}
@@ -97,15 +101,18 @@ def attention_backward(g, q, k, v, delta, lse, {mask_name}dq, dk, dv, work, {siz
                         work[at + j] = exp(work[at + j] - level)
                     for j in range(last, seen):
                         work[at + j] = {t}(0.0)
-                gemm_{t}(gemm, 112, 111, seen, width, count, {t}(1.0), work, here, cols, g, g_at, g_2, {t}(1.0), dv, dv_at, dv_2)
+                gemm_{t}(gemm, 112, 111, seen, width, count, {t}(1.0), work, here, cols,
+                    g, g_at, g_2, {t}(1.0), dv, dv_at, dv_2)
                 for i in range(count):
                     shift = delta[b * delta_0 + h * delta_1 + (first + i) * delta_2]
                     for j in range(seen):
                         p = work[here + i * cols + j]
                         work[there + i * cols + j] = p * (work[there + i * cols + j] - shift) * {t}({scale})
                 dq_at = b * dq_0 + h * dq_1 + first * dq_2
-                gemm_{t}(gemm, 111, 111, count, depth, seen, {t}(1.0), work, there, cols, k, k_at, k_2, {t}(0.0), dq, dq_at, dq_2)
-                gemm_{t}(gemm, 112, 111, seen, depth, count, {t}(1.0), work, there, cols, q, q_at, q_2, {t}(1.0), dk, dk_at, dk_2)
+                gemm_{t}(gemm, 111, 111, count, depth, seen, {t}(1.0), work, there, cols,
+                    k, k_at, k_2, {t}(0.0), dq, dq_at, dq_2)
+                gemm_{t}(gemm, 112, 111, seen, depth, count, {t}(1.0), work, there, cols,
+                    q, q_at, q_2, {t}(1.0), dk, dk_at, dk_2)
 """
 
 MASKING = """\
@@ -172,9 +179,17 @@ def _template(
     if isinstance(mask, ArrayView):
         views = _with(views, "mask", mask, after="lse" if "delta" in views else "v")
     for name, view in views.items():
-        sizes += [(f"{name}_{d}", 0 if known(n) == 1 else s) for d, (n, s) in enumerate(zip(view.shape, view.stride, strict=True)) if d < 3 or name == "mask"]
+        sizes += [
+            (f"{name}_{d}", 0 if known(n) == 1 else s)
+            for d, (n, s) in enumerate(zip(view.shape, view.stride, strict=True))
+            if d < 3 or name == "mask"
+        ]
     # a leading dimension is at least a row, even where there is one row only
-    leads = {f"{n}_2": view.shape[3] for n, view in views.items() if len(view.shape) == 4 and n != "mask" and known(view.shape[2]) == 1}
+    leads = {
+        f"{n}_2": view.shape[3]
+        for n, view in views.items()
+        if len(view.shape) == 4 and n != "mask" and known(view.shape[2]) == 1
+    }
     sizes = [(n, leads.get(n, s)) for n, s in sizes]
     causal, t = bool(step.params["causal"]), dtype.name
     source_text = text.format(
@@ -182,12 +197,16 @@ def _template(
         mask_name="mask, " if isinstance(mask, ArrayView) else "", masking=_masking(mask, buffers, t, depth),
         seen="least(cols, first + count)" if causal else "cols", last="least(seen, first + i + 1)" if causal else "seen",
     )  # fmt: skip
-    kinds = [(n, "uint8" if buffers[x.buffer].dtype is bool_ else buffers[x.buffer].dtype.name) for n, x in views.items()]
+    kinds = [
+        (n, "uint8" if buffers[x.buffer].dtype is bool_ else buffers[x.buffer].dtype.name) for n, x in views.items()
+    ]
     params = (*kinds, ("work", t), *((n, "size") for n, _ in sizes))
     source = Source(step.fn, source_text, params)
     rows = block * (cols + 1) if products == 2 else block * cols * 2
     work = product((*q.shape, cols, products))
-    return Template(source, (*views.values(), "scratch", *(s for _, s in sizes)), units, work, 1, rows * dtype.itemsize)
+    return Template(
+        source, (*views.values(), "scratch", *(s for _, s in sizes)), units, work, 1, rows * dtype.itemsize
+    )
 
 
 def _quotient(a: Int, b: Int) -> Int:

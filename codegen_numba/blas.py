@@ -9,6 +9,7 @@ thread; a counter of users puts its setting back when the last one leaves.  Read
 from __future__ import annotations
 
 import ctypes
+import importlib
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,6 +20,7 @@ from tinytorch.dtypes import DType
 
 #: (prefix, suffix) of symbols in the libraries NumPy's wheels bring: 64-bit integers.
 SPELLINGS = (("scipy_", "64_"), ("", "64_"))
+NEEDED = ("cblas_sgemm", "cblas_dgemm", "openblas_set_num_threads", "openblas_get_num_threads")
 ROW_MAJOR, PLAIN, TURNED = 101, 111, 112
 
 
@@ -38,13 +40,11 @@ class Blas:
 @cache
 def find() -> Blas | None:
     try:
-        from numpy._core import _multiarray_umath
-
-        library = ctypes.CDLL(_multiarray_umath.__file__)
+        library = ctypes.CDLL(importlib.import_module("numpy._core._multiarray_umath").__file__)
     except (ImportError, OSError):
         return None
     for before, after in SPELLINGS:
-        names = [f"{before}{n}{after}" for n in ("cblas_sgemm", "cblas_dgemm", "openblas_set_num_threads", "openblas_get_num_threads")]
+        names = [f"{before}{n}{after}" for n in NEEDED]
         try:
             blas = Blas(*(ctypes.cast(getattr(library, n), ctypes.c_void_p).value or 0 for n in names))
         except AttributeError:
@@ -62,7 +62,7 @@ def _works(blas: Blas) -> bool:
     return bool(np.allclose(c, a @ b))
 
 
-# --- one thread while kernels share the work ----------------------------------------------------------------------------
+# --- one thread while kernels share the work -------------------------------------------------------------------------
 #: lock, users, the setting to put back
 STATE = np.zeros(24, np.int64)
 

@@ -27,12 +27,12 @@ from codegen_numba.layout import ERROR, FIRST, LINE, VALUE, WHO, Chunk, Table, t
 from codegen_numba.matmul import Template
 from codegen_numba.rebase import rebase
 from codegen_numba.schedule import Phase, Tune, phases
-from codegen_numba.tune import tuned
 from codegen_numba.spell import literal, memory_type, to_memory
+from codegen_numba.tune import tuned
 from compiler import logs
 from compiler.config import Config
 from compiler.loop.ir import Alloc, ArrayView, Buffer, Extern, Int, Kernel, Plan, Run, Scalar
-from compiler.sym.expr import Expr, lift, Symbol, as_int
+from compiler.sym.expr import Expr, Symbol, as_int, lift
 
 Array = npt.NDArray[Any]
 _serial = itertools.count()
@@ -68,7 +68,7 @@ class Context:
         )
         self.keep = (program, args)
         self.args = args.ctypes.data
-        self.words = memoryview(self.table)
+        self.words = memoryview(self.table)  # type: ignore[arg-type]
         self.block: runtime.Block | None = None
         self.views: list[Array] = []
 
@@ -167,8 +167,8 @@ class Builder:
             else:
                 temporaries.append(c)
         self.objects = len(self.table.variable)
-        for s in self.plan.sizes:
-            self.table.vary(("number", s), s)
+        for name in self.plan.sizes:
+            self.table.vary(("number", name), name)
         self.temporaries = temporaries
         self.arena = layout.place(temporaries)
 
@@ -230,7 +230,9 @@ class Builder:
                         self._extern(step)
         self._launch()
 
-    def _record(self, source: Source, slots: list[Any], extent: Any, parts: Any, align: int, messages: Any = ()) -> None:
+    def _record(
+        self, source: Source, slots: list[Any], extent: Any, parts: Any, align: int, messages: Any = ()
+    ) -> None:
         self.records.append([kernels.address(source), slots, extent, parts, align])
         self.messages.append(tuple(messages))
         self.names.append(source.name)
@@ -245,7 +247,9 @@ class Builder:
         source = fill_source(buffer, value)
         self._show(source)
         extent = layout.span(buffer)
-        self._record(source, [self.address(buffer.name)], self.table.number(extent), self._parts(extent, 1, self.tune), 64)
+        self._record(
+            source, [self.address(buffer.name)], self.table.number(extent), self._parts(extent, 1, self.tune), 64
+        )
 
     def _run(self, index: int, args: tuple[str, ...], sizes: dict[str, int]) -> None:
         kernel = self.plan.kernels[index]
@@ -309,7 +313,11 @@ class Builder:
             self.arena = [f"top = {self.arena}"]
         name = f"p{len(self.privates)}"
         self.privates.append((meaning, size))
-        self.arena = [*(self.arena or ["top = 0"]), f"{name} = top", f"top += -(-({text_of(size)}) // {LINE}) * {LINE}"]
+        self.arena = [
+            *(self.arena or ["top = 0"]),
+            f"{name} = top",
+            f"top += -(-({text_of(size)}) // {LINE}) * {LINE}",
+        ]
         return self.table.vary(meaning, f"base + {name}")
 
     def _parts(self, extent: Int, cost: Int, tune: Tune) -> Any:
@@ -394,7 +402,9 @@ class Builder:
         return f"c.views[{len(self.views) - 1}]"
 
     def _of_array(self, name: str, base: Buffer, v: ArrayView) -> str:
-        if (v.shape, v.stride, v.offset) == (base.shape, base.stride, 0) and base.dtype is self.buffers[v.buffer].dtype:
+        if (v.shape, v.stride, v.offset) == (base.shape, base.stride, 0) and base.dtype is self.buffers[
+            v.buffer
+        ].dtype:
             return name
         order = _permutation(base, v)
         if order is not None and base.dtype is self.buffers[v.buffer].dtype:
@@ -465,7 +475,11 @@ class Builder:
         body += ["contexts.append(c)", f"return {self._results()}"]
         names = ", ".join(f"a{n}" for n in range(len(self.plan.inputs)))
         head = [f"{names}{',' if len(self.plan.inputs) == 1 else ''} = arrays"] if names else []
-        head += [f"{', '.join(self.plan.sizes)}{',' if len(self.plan.sizes) == 1 else ''} = sizes"] if self.plan.sizes else []
+        head += (
+            [f"{', '.join(self.plan.sizes)}{',' if len(self.plan.sizes) == 1 else ''} = sizes"]
+            if self.plan.sizes
+            else []
+        )
         source = "\n".join(["def call(arrays, sizes):", *("    " + line for line in head + body), ""])
         self._bind(np.array(program, np.int64), words, room, places)
         logs.artifact("kernels", "host", source)

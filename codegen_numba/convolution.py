@@ -68,7 +68,8 @@ def conv(x, w, out, work, {sizes}, start, stop, part):
         count = least(block, high - first)
         length = count * wide
 {windows}\
-        gemm_{t}(gemm, 111, 111, outs, length, depth, {t}(1.0), w, group * outs * w_0, w_0, work, here, length, {t}(0.0), out, image * out_0 + group * outs * out_1 + first * out_2, out_1)
+        gemm_{t}(gemm, 111, 111, outs, length, depth, {t}(1.0), w, group * outs * w_0, w_0,
+            work, here, length, {t}(0.0), out, image * out_0 + group * outs * out_1 + first * out_2, out_1)
 """
 
 INPUT = """\
@@ -87,7 +88,8 @@ def conv_input(g, w, out, work, {sizes}, start, stop, part):
         for first in range(0, high, block):
             count = least(block, high - first)
             length = count * wide
-            gemm_{t}(gemm, 112, 111, depth, length, outs, {t}(1.0), w, group * outs * w_0, w_0, g, image * g_0 + group * outs * g_1 + first * g_2, g_1, {t}(0.0), work, here, length)
+            gemm_{t}(gemm, 112, 111, depth, length, outs, {t}(1.0), w, group * outs * w_0, w_0,
+                g, image * g_0 + group * outs * g_1 + first * g_2, g_1, {t}(0.0), work, here, length)
 {windows}\
 """
 
@@ -105,7 +107,9 @@ def conv_weight(x, g, work, {sizes}, start, stop, part):
                 count = least(block, high - first)
                 length = count * wide
 {windows}\
-                gemm_{t}(gemm, 111, 112, outs, depth, length, {t}(1.0), g, image * g_0 + group * outs * g_1 + first * g_2, g_1, work, here, length, {t}(1.0), work, total + group * outs * depth, depth)
+                gemm_{t}(gemm, 111, 112, outs, depth, length, {t}(1.0),
+                    g, image * g_0 + group * outs * g_1 + first * g_2, g_1, work, here, length, {t}(1.0),
+                    work, total + group * outs * depth, depth)
 """
 
 JOIN = """\
@@ -130,7 +134,9 @@ def forward(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | Non
     units = product((case.x.shape[0], case.groups, ceil_div(case.y.shape[2], block)))
     text = FORWARD.format(sizes=case.names("x", "w", "out"), t=case.t, windows=_indent(case.windows("x", FILL), 8))
     slots = (x, w, out, "scratch", *case.sizes(block, ("x", case.x), ("w", case.w), ("out", case.y)))
-    return [case.template("conv", text, "xw", "out", slots, units, case.depth * block * case.y.shape[3], "x", "w", "out")]
+    return [
+        case.template("conv", text, "xw", "out", slots, units, case.depth * block * case.y.shape[3], "x", "w", "out")
+    ]
 
 
 def backward_input(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | None:
@@ -143,7 +149,11 @@ def backward_input(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template
     text = INPUT.format(sizes=case.names("g", "w", "out"), t=case.t, windows=_indent(case.windows("out", ADD), 12))
     slots = (g, w, out, "scratch", *case.sizes(block, ("g", case.y), ("w", case.w), ("out", case.x)))
     units = product((case.x.shape[0], case.groups))
-    return [case.template("conv_input", text, "gw", "out", slots, units, case.depth * block * case.y.shape[3], "g", "w", "out")]
+    return [
+        case.template(
+            "conv_input", text, "gw", "out", slots, units, case.depth * block * case.y.shape[3], "g", "w", "out"
+        )
+    ]
 
 
 def backward_weight(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | None:
@@ -162,13 +172,20 @@ def backward_weight(step: Extern, buffers: Mapping[str, Buffer]) -> list[Templat
     join = Source("conv_weight_join", JOIN, params)
     numel = product(out.shape)
     total = case.groups * case.channels
-    return [first, Template(join, (out, "scratch", case.depth, columns, total, "parts"), numel, 0, 16, room * case.dtype.itemsize)]
+    return [
+        first,
+        Template(
+            join, (out, "scratch", case.depth, columns, total, "parts"), numel, 0, 16, room * case.dtype.itemsize
+        ),
+    ]
 
 
 class _Case:
     """One convolution: its views as four-dimensional, its sizes."""
 
-    def __init__(self, x: ArrayView, w: ArrayView, y: ArrayView, params: Mapping[str, Any], dtype: Any, gemm: int) -> None:
+    def __init__(
+        self, x: ArrayView, w: ArrayView, y: ArrayView, params: Mapping[str, Any], dtype: Any, gemm: int
+    ) -> None:
         self.x, self.w, self.y = _four(x), _four(w), _four(y)
         ones = (1,) * (4 - len(x.shape))
         zeros = (0,) * (4 - len(x.shape))
@@ -199,14 +216,18 @@ class _Case:
         stride = step if self.stride[1] == 1 else f" * s_1{step}"
         return (WINDOWS + inner).format(x=x, t=self.t, step=step, stride=stride)
 
-    def template(self, name: str, text: str, read: str, written: str, slots: Any, units: Int, room: Int, *views: str) -> Template:
+    def template(
+        self, name: str, text: str, read: str, written: str, slots: Any, units: Int, room: Int, *views: str
+    ) -> Template:
         params = [(n, self.t) for n in (*read, *([written] if written else []), "work")]
         params += [(n, "size") for n in self.names(*views).split(", ")]
         work = product((self.x.shape[0], self.w.shape[0], self.depth, *self.y.shape[2:]))
         return Template(Source(name, text, tuple(params)), tuple(slots), units, work, 1, room * self.dtype.itemsize)
 
 
-def _case(step: Extern, buffers: Mapping[str, Buffer], x: Any, w: Any, y: Any, params: Mapping[str, Any]) -> _Case | None:
+def _case(
+    step: Extern, buffers: Mapping[str, Buffer], x: Any, w: Any, y: Any, params: Mapping[str, Any]
+) -> _Case | None:
     library = blas.find()
     if library is None or not all(isinstance(v, ArrayView) and len(v.shape) in (3, 4) for v in (x, w, y)):
         return None

@@ -39,11 +39,11 @@ def cut(body: Body, writes: frozenset[str], heavy: int) -> list[Piece]:
         return [Piece(body)]
     try:
         return _Cutter(writes, heavy).run(body)
-    except _CannotCut:
+    except _CannotCutError:
         return [Piece(body)]
 
 
-class _CannotCut(Exception):
+class _CannotCutError(Exception):
     """A later piece would need what only an earlier one may compute."""
 
 
@@ -142,11 +142,14 @@ class _Cutter:
         for s in reversed(self.done):
             if s in chosen:
                 continue
-            gives = {*analysis.defines(s), *(n for u in analysis.walk((s,)) if isinstance(u, Update) for n in u.names)}
+            gives = {
+                *analysis.defines(s),
+                *(n for u in analysis.walk((s,)) if isinstance(u, Update) for n in u.names),
+            }
             if not gives & wanted:
                 continue
             if s not in allowed and not self._pure(s):
-                raise _CannotCut
+                raise _CannotCutError
             chosen.append(s)
             wanted |= analysis.uses(s)
         return chosen
@@ -193,4 +196,3 @@ def shifted(body: Body, axis: str, by: Any) -> Body:
             case Let() | Init() | Update() | Check():
                 out.append(s)
     return tuple(out)
-

@@ -279,7 +279,9 @@ class Emitter:
         name = self.name(axis)
         found = random_rows.draws(body, axis)
         if not found:
-            with self.out.block(f"for {name} in range({low}, {high}):" if low != "0" else f"for {name} in range({high}):"):
+            with self.out.block(
+                f"for {name} in range({low}, {high}):" if low != "0" else f"for {name} in range({high}):"
+            ):
                 yield
             return
         for d in found:
@@ -292,7 +294,9 @@ class Emitter:
                 self.out(f"{word}_block = {self.index(d.place // 4)}")
                 self.out(f"{word}_first = {word}_block * 4 - ({self.index(d.place - at)})")
                 count = f"quotient({name}_3 - {word}_first + 3, 4)"
-                self.out(f"philox_row({word}_row, {self.name(d.seed)}, {self.name(d.base)} + {word}_block + {self.index(d.more)}, {count})")
+                self.out(
+                    f"philox_row({word}_row, {self.name(d.seed)}, {self.name(d.base)} + {word}_block + {self.index(d.more)}, {count})"
+                )
                 self.rows[d.name] = f"{word}_row[{name} - {word}_first]"
             with self.out.block(f"for {name} in range({name}_2, {name}_3):"):
                 yield
@@ -303,8 +307,7 @@ class Emitter:
             self.ranges[Symbol(s.axis)] = extent(s.extent)
             self.axes.append(s.axis)
         yield
-        for s in loops:
-            self.axes.pop()
+        del self.axes[len(self.axes) - len(loops) :]
 
     # --- phases ---
     def source(self, name: str) -> tuple[Source, tuple[Argument, ...], tuple[str, ...]]:
@@ -396,7 +399,7 @@ class Emitter:
         loops, across, inner = self.phase.loops, self.phase.across, self.phase.loops[-1].axis
         tall, wide = self.tune.tile
         tile = {across: tall, inner: wide}
-        turned = [s for s in self.phase.body if schedule.turned(s, inner, across)]
+        turned = schedule.turned(self.phase.body, inner, across)
         for n, s in enumerate(turned):
             self.tiles[id(s)] = f"tile{n}"
             kind = spell.memory_type(self.buffers[s.buffer].dtype)

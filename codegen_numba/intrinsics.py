@@ -59,8 +59,8 @@ def _signed(m: Machine) -> bool:
 # --- elementary functions --------------------------------------------------------------------------------------------
 for _name, _body in {**math.UNARY, **trig.FUNCTIONS}.items():
     word(_name, 1, _body)
-for _name, _body in math.BINARY.items():
-    word(_name, 2, _body)
+for _name, _two in math.BINARY.items():
+    word(_name, 2, _two)
 for _name, _llvm in {
     "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "roundeven": "roundeven",
 }.items():  # fmt: skip
@@ -113,7 +113,7 @@ def _float_divmod(m: Machine, a: V, b: V) -> tuple[V, V]:
     """NumPy's: the remainder by fmod, turned to the sign of the divisor; the quotient from it, snapped to a whole."""
     rest = V(m, m.builder.frem(a.v, b.v))
     quotient = (a - rest) / b
-    turn = (rest != 0.0) & (((b < 0.0) ^ (rest < 0.0)))
+    turn = (rest != 0.0) & ((b < 0.0) ^ (rest < 0.0))
     quotient = m.select(turn, quotient - 1.0, quotient)
     rest = m.select(turn, rest + b, m.select(rest == 0.0, m.copysign(a.lift(0.0), b), rest))
     whole = m.intrinsic("floor", quotient)
@@ -404,6 +404,8 @@ def _product(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -
 
 
 NAMES["product"] = Word("product", _pointers(0, 3, 7), _product)
+
+
 def _philox_row(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
     """``philox_row(row, seed, counter, blocks)``: see ``random_rows``."""
     builder.call(random_rows.row_function(builder.module), values)

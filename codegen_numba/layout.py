@@ -90,9 +90,7 @@ def memory_of(plan: Plan) -> Memory:
                 _touch(out, [v.buffer for v in (*args, *outs) if isinstance(v, ArrayView)], n)
             case Free():
                 pass
-    out.kept = {
-        id(out.chunk[v.buffer]) for v in plan.outputs if isinstance(v, ArrayView) and v.buffer in out.chunk
-    }
+    out.kept = {id(out.chunk[v.buffer]) for v in plan.outputs if isinstance(v, ArrayView) and v.buffer in out.chunk}
     assert not inputs & set(out.chunk)
     return out
 

@@ -99,10 +99,14 @@ def matmul(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | None
 
 
 def _turned(v: ArrayView) -> ArrayView:
-    return ArrayView(v.buffer, (*v.shape[:-2], v.shape[-1], v.shape[-2]), (*v.stride[:-2], v.stride[-1], v.stride[-2]), v.offset)
+    return ArrayView(
+        v.buffer, (*v.shape[:-2], v.shape[-1], v.shape[-2]), (*v.stride[:-2], v.stride[-1], v.stride[-2]), v.offset
+    )
 
 
-def _template(a: ArrayView, b: ArrayView, out: ArrayView, left: Matrix, right: Matrix, c: Matrix, dtype: Any, library: Any) -> Template:
+def _template(
+    a: ArrayView, b: ArrayView, out: ArrayView, left: Matrix, right: Matrix, c: Matrix, dtype: Any, library: Any
+) -> Template:
     m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
     lead, t = out.shape[:-2], dtype.name
     count = product(lead)
@@ -132,7 +136,10 @@ def _template(a: ArrayView, b: ArrayView, out: ArrayView, left: Matrix, right: M
 
 def _place(name: str, v: ArrayView, lead: tuple[Int, ...], strides: list[tuple[str, Any]]) -> str:
     """Where product ``i`` of the batch finds its operand: the index of the batch taken apart."""
-    shape, step = (1,) * (len(lead) - len(v.shape) + 2) + v.shape[:-2], (0,) * (len(lead) - len(v.stride) + 2) + v.stride[:-2]
+    shape, step = (
+        (1,) * (len(lead) - len(v.shape) + 2) + v.shape[:-2],
+        (0,) * (len(lead) - len(v.stride) + 2) + v.stride[:-2],
+    )
     terms: list[str] = []
     rest = "i"
     for d in range(len(lead)):

@@ -66,7 +66,9 @@ class _Memo:
                     args = [self._operand(a, keys) for a in x.args]
                     keys[x.name] = None if None in args else (x.fn, x.dtype.name, s.extent, *args)
                 case Load():
-                    good = x.mask is None and x.buffer not in self.written and not analysis.names_in(x.index) & set(keys)
+                    good = (
+                        x.mask is None and x.buffer not in self.written and not analysis.names_in(x.index) & set(keys)
+                    )
                     keys[x.name] = ("load", x.buffer, _nameless(x.index, s.axis)) if good else None
                 case Index():
                     good = not analysis.names_in(x.expr) & set(keys)

@@ -129,7 +129,7 @@ def teach(typing: Typing, target: Target, word: intrinsics.Word) -> None:
 def lower(function: Any, arguments: tuple[Any, ...], alias: bool) -> tuple[ir.Module, ir.Function]:
     """``function`` on ``arguments`` (Numba types; pointers do not overlap unless ``alias``) as LLVM IR."""
     typing, target = contexts()
-    flags = compiler.Flags()
+    flags: Any = compiler.Flags()
     flags.no_compile = True
     flags.nrt = False
     flags.error_model = "numpy"

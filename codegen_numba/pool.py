@@ -115,4 +115,3 @@ SOURCES: dict[str, Source] = {
     ),
     "worker": Source("worker", WORKER, (("pool", "int64"),), alias=True, pool=True),
 }  # fmt: skip
-

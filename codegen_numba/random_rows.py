@@ -51,7 +51,13 @@ def _draw(s: Let, made: dict[str, Any], axis: str) -> Draw | None:
     seed, counter, lane = s.args
     word = made.get(lane) if isinstance(lane, str) else None
     add = made.get(counter) if isinstance(counter, str) else None
-    if not isinstance(seed, str) or seed in made or not isinstance(word, Index) or not isinstance(add, Let) or add.fn != "add":
+    if (
+        not isinstance(seed, str)
+        or seed in made
+        or not isinstance(word, Index)
+        or not isinstance(add, Let)
+        or add.fn != "add"
+    ):
         return None
     base, quarter = add.args if isinstance(add.args[0], str) and add.args[0] not in made else reversed(add.args)
     step = made.get(quarter) if isinstance(quarter, str) else None

@@ -15,7 +15,7 @@ from codegen_numba import analysis, strips
 from codegen_numba.analysis import Body, ceil_div, cost, has_loop, hint, known, product
 from codegen_numba.cut import cut
 from codegen_numba.spell import HALVES
-from compiler.loop.ir import Buffer, Check, Int, Kernel, Load, Loop, Stmt, Store
+from compiler.loop.ir import Buffer, Check, Int, Kernel, Load, Loop, Store
 from tinytorch.dtypes import DType, float32
 
 #: Private copies larger than this (elements, all parts together) are not made.
@@ -51,7 +51,8 @@ class Private:
 @dataclass(frozen=True)
 class Phase:
     """``kind`` says what [start, stop) counts: ``flat`` iterations of a perfect nest, ``rows`` iterations of the
-    outer loops, ``strips`` pieces of the innermost map loop, ``tiles`` tiles of two of the loops, ``once`` nothing (0, 1), ``join`` elements of a private copy."""
+    outer loops, ``strips`` pieces of the innermost map loop, ``tiles`` tiles of two of the loops, ``once`` nothing
+    (0, 1), ``join`` elements of a private copy."""
 
     kind: Literal["flat", "rows", "strips", "tiles", "once", "join"]
     loops: tuple[Loop, ...]  # the map loops the range runs over, outermost first
@@ -103,12 +104,15 @@ def _phase(body: Body, tune: Tune) -> Phase:
 
 
 # --- tiles ---
-def turned(s: Stmt, inner: str, across: str) -> bool:
-    """Does this access jump along ``inner`` and run along ``across``?"""
-    if not isinstance(s, Load | Store) or s.mask is not None or (isinstance(s, Store) and s.mode != "set"):
-        return False
-    jump, run = analysis.stride(s.index, inner), analysis.stride(s.index, across)
-    return run == 1 and _jumps(s.index, inner, jump)
+def turned(body: Body, inner: str, across: str) -> list[Load | Store]:
+    """The accesses that jump along ``inner`` and run along ``across``."""
+    out: list[Load | Store] = []
+    for s in body:
+        if not isinstance(s, Load | Store) or s.mask is not None or (isinstance(s, Store) and s.mode != "set"):
+            continue
+        if analysis.stride(s.index, across) == 1 and _jumps(s.index, inner, analysis.stride(s.index, inner)):
+            out.append(s)
+    return out
 
 
 def _jumps(index: Int, axis: str, step: int | None) -> bool:
@@ -125,7 +129,7 @@ def against_the_grain(chain: list[Loop], body: Body) -> str:
         return ""
     inner = chain[-1]
     for loop in reversed(chain[:-1]):
-        if any(turned(s, inner.axis, loop.axis) for s in body) and hint(loop.extent) >= 8 and hint(inner.extent) >= 8:
+        if turned(body, inner.axis, loop.axis) and hint(loop.extent) >= 8 and hint(inner.extent) >= 8:
             return loop.axis
     return ""
 
@@ -156,7 +160,7 @@ def _privatised(kernel: Kernel, phase: Phase, threads: int, tune: Tune) -> list[
     wide = any(p.buffer.dtype.name in HALVES for p in privates)
     if not small or not (big or wide):
         return [_in_one_part(phase)]
-    read = {s.buffer for s in analysis.walk(phase.body) if type(s).__name__ == "Load"}
+    read = {s.buffer for s in analysis.walk(phase.body) if isinstance(s, Load)}
     if read & set(found):
         return [_in_one_part(phase)]
     parts = replace(phase, privates=privates)

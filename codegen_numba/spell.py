@@ -109,7 +109,9 @@ def spell(fn: str, args: Sequence[str], operand: DType, result: DType, strict: b
 
 
 #: Functions whose result needs no rounding if the operands needed none.
-EXACT = frozenset(("neg", "abs", "sign", "minimum", "maximum", "copysign", "floor", "ceil", "trunc", "round", "where"))
+EXACT = frozenset(
+    ("neg", "abs", "sign", "minimum", "maximum", "copysign", "floor", "ceil", "trunc", "round", "where")
+)
 
 
 def cast(text: str, source: DType, target: DType) -> str:

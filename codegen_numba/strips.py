@@ -53,7 +53,10 @@ class Strip:
             if isinstance(s, Loop):
                 self._run(straight)
                 straight = []
-                with self.e.inside(s), self.e.out.block(f"for {self.e.name(s.axis)} in range({self.e.index(s.extent)}):"):
+                with (
+                    self.e.inside(s),
+                    self.e.out.block(f"for {self.e.name(s.axis)} in range({self.e.index(s.extent)}):"),
+                ):
                     self.body(s.body)
             else:
                 straight.append(s)

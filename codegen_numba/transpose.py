@@ -85,7 +85,9 @@ class _Writer:
         b, n = self.b, self.n
         vector = ir.VectorType(self.element, n)
         align = self.element.width // 8
-        rows = [b.load(b.bitcast(self.source(b.add(r, I64(k)), c), vector.as_pointer()), align=align) for k in range(n)]
+        rows = [
+            b.load(b.bitcast(self.source(b.add(r, I64(k)), c), vector.as_pointer()), align=align) for k in range(n)
+        ]
         step = 1
         while step < n:
             for k in range(n):

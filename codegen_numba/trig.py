@@ -128,10 +128,7 @@ def _far_f64(m: Machine, x: V) -> tuple[V, V, V]:
     offset = m.select(offset < 0, 0, m.select(offset > 1100, 0, offset))
     word, shift = offset >> 6, offset & 63
     table = _table(b.module)
-    w = [
-        V(m, b.load(b.gep(table, [ir.Constant(i64, 0), (word + k).v], inbounds=True)))
-        for k in range(4)
-    ]
+    w = [V(m, b.load(b.gep(table, [ir.Constant(i64, 0), (word + k).v], inbounds=True))) for k in range(4)]
     window = [m.intrinsic("fshl", w[k], w[k + 1], shift) for k in range(3)]
     wide = [V(m, b.zext(v.v, i128)) for v in (*window, mantissa)]
     p2 = wide[3] * wide[2]
@@ -198,7 +195,9 @@ def define(module: ir.Module, name: str, fmt: Format, lanes: int = 1) -> ir.Func
     y = near(m, name, x)
     huge = m.abs(x) > LIMIT[fmt]
     b = m.builder
-    any_huge = huge.v if lanes == 1 else b.icmp_unsigned("!=", b.bitcast(huge.v, ir.IntType(lanes)), ir.IntType(lanes)(0))
+    any_huge = (
+        huge.v if lanes == 1 else b.icmp_unsigned("!=", b.bitcast(huge.v, ir.IntType(lanes)), ir.IntType(lanes)(0))
+    )
     b.cbranch(any_huge, slow, done).set_weights([1, 2000])
     b.position_at_end(slow)
     fixed = _call_far(b, far, fmt, x.v) if lanes == 1 else b.call(far, [x.v, y.v])

@@ -60,8 +60,9 @@ def proposals(kernel: Kernel, config: Config, start: Tune) -> dict[str, tuple[An
 
 def _sums(kernel: Kernel) -> bool:
     """Is there a sum long enough to have blocks?"""
-    long = any(isinstance(s, Loop) and s.kind == "reduce" and (known(s.extent) or 0) > 256 for s in analysis.walk(kernel.body))
-    return long and any(isinstance(s, Update) and s.combine == "add" for s in analysis.walk(kernel.body))
+    stmts = list(analysis.walk(kernel.body))
+    long = any(isinstance(s, Loop) and s.kind == "reduce" and (known(s.extent) or 0) > 256 for s in stmts)
+    return long and any(isinstance(s, Update) and s.combine == "add" for s in stmts)
 
 
 def alone(kernel: Kernel) -> Plan:
@@ -76,13 +77,16 @@ def alone(kernel: Kernel) -> Plan:
 
 def example(b: Buffer) -> Any:
     """An array like the buffer: ordinary numbers, and zeros for integers, which may be indices."""
-    span = 1 + sum((known(n) - 1) * abs(known(s)) for n, s in zip(b.shape, b.stride, strict=True))  # type: ignore[operator,arg-type]
+    shape = [analysis.hint(n) for n in b.shape]
+    stride = [known(s) or 0 for s in b.stride]
+    reach = [(n - 1) * s for n, s in zip(shape, stride, strict=True)]
+    span = 1 + sum(map(abs, reach))
     if b.dtype.kind == "f":
         flat = np.random.default_rng(0).normal(size=span).astype(b.dtype.np)
     else:
         flat = np.zeros(span, b.dtype.np)
-    first = sum((known(n) - 1) * -known(s) for n, s in zip(b.shape, b.stride, strict=True) if known(s) < 0)  # type: ignore[operator,misc]
-    return np.lib.stride_tricks.as_strided(flat[first:], b.shape, tuple(known(s) * flat.itemsize for s in b.stride))  # type: ignore[operator,arg-type]
+    first = -sum(r for r in reach if r < 0)
+    return np.lib.stride_tricks.as_strided(flat[first:], shape, [s * flat.itemsize for s in stride])
 
 
 def _known(b: Buffer) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba_helpers import TINY, interpret, plan_of, run_kernel
 
 from codegen_numba.build import build
 from codegen_numba.emit import Emitter
@@ -14,7 +15,6 @@ from codegen_numba.schedule import Tune, phases
 from compiler.config import Config
 from compiler.loop.build import kernel
 from compiler.loop.ir import Kernel
-from numba_helpers import TINY, interpret, plan_of, run_kernel
 from tinytorch.dtypes import bfloat16, bool_, float16, float32, float64, int32, int64, uint8
 
 RNG = np.random.default_rng(5)

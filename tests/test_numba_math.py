@@ -8,11 +8,11 @@ import re
 
 import numpy as np
 import pytest
+from numba_helpers import run_source
 
 from codegen_numba import math as own
 from codegen_numba import trig
 from codegen_numba.compile import Source, assembly
-from numba_helpers import run_source
 
 NUMPY = {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10,

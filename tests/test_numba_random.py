@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from loop_helpers import trace
+from numba_helpers import TINY
+from test_loop_random import programs
 
 from codegen_numba.build import build
 from compiler.config import Config
 from compiler.loop import compile_graph
 from compiler.loop.printer import format_plan
-from loop_helpers import trace
-from numba_helpers import TINY
-from test_loop_random import programs
 from tinytorch import dtypes, tape
 from tinytorch.device import cpu
 from tinytorch.tensor import Tensor
 
-EXAMPLES = 10_000 if os.environ.get("TT_LONG_TESTS") else 40
+EXAMPLES = int(os.environ.get("TT_FUZZ_EXAMPLES", 10_000 if os.environ.get("TT_LONG_TESTS") else 40))
 
 
 def check(fn: Any, tensors: list[Tensor], tune: Any = None, tolerance: float = 1e-4, **config: Any) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba_helpers import TINY
 
 from codegen_numba import runtime
 from codegen_numba.build import build
 from compiler.config import Config
 from compiler.loop.build import kernel, plan
 from compiler.loop.ir import Plan
-from numba_helpers import TINY
 from tinytorch.dtypes import float32, int64
 
 RNG = np.random.default_rng(1)

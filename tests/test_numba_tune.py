@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba_helpers import plan_of
 
 from codegen_numba import tune
 from codegen_numba.build import build
@@ -15,7 +16,6 @@ from compiler import autotune, logs
 from compiler.config import Config, config
 from compiler.loop.build import kernel
 from compiler.loop.ir import Kernel
-from numba_helpers import plan_of
 from tinytorch.dtypes import float32, int64
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numba_helpers import run_kernel
 
 from codegen_numba import spell
 from compiler.loop import ir
 from compiler.loop.interp import FUNCTIONS
 from compiler.sym.expr import Symbol
-from numba_helpers import run_kernel
 from tinytorch import dtypes
 from tinytorch.dtypes import DType
 from tinytorch.ops import special
