@@ -135,6 +135,23 @@ def test_in_a_compiled_program(p: float) -> None:
             np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * np.abs(want).max())
 
 
+def test_the_choice_of_backend_is_guarded() -> None:
+    """Code compiled under one choice does not serve another."""
+    compiled = torch.compile(F.scaled_dot_product_attention)
+    q = torch.tensor(np.random.default_rng(0).standard_normal((2, 4, 50, 16)).astype(np.float32))
+    outs = []
+    for backend in (SDPBackend.MATH, SDPBackend.FLASH_ATTENTION):
+        with sdpa_kernel(backend):
+            outs.append(compiled(q, q, q))
+    assert not np.array_equal(outs[0].numpy(), outs[1].numpy())  # two ways, two roundings
+    five = torch.tensor(np.zeros((1, 1, 2, 8, 4), np.float32))  # which only the plain formula covers
+    with sdpa_kernel(SDPBackend.MATH):
+        compiled(five, five, five)
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION), pytest.raises(Exception, match="No available kernel"):
+        compiled(five, five, five)
+    np.testing.assert_allclose(outs[0].numpy(), outs[1].numpy(), atol=1e-5)
+
+
 def test_the_product_uses_whole_vectors() -> None:
     """Its inner loop multiplies and adds vectors as wide as the machine has."""
     call = Call("attention", *_small(), dict(causal=False, scale=1.0, dropout=0.0, shift=0))

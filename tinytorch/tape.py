@@ -39,6 +39,7 @@ class _Mode(threading.local):
     anomaly = False
     check_nan = True
     autocast: tuple[tuple[str, dtypes.DType], ...] | None = None  # (device type, type for products) pairs (``amp``)
+    sdpa: Any = None  # the attention backends that are allowed (``nn.functional.sdp_backend``); None is the default
     running: Node | None = None  # the node whose vjp rules run at the moment
 
 

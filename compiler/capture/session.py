@@ -35,6 +35,8 @@ from tinytorch import tape
 from tinytorch.grad_mode import get_modes, set_modes
 
 _serial = itertools.count()
+#: Functions that choose their backend by a mode of the thread.
+ATTENTION = frozenset({"scaled_dot_product_attention", "multi_head_attention_forward"})
 
 
 class _Here(Exception):  # noqa: N818 - a signal
@@ -180,6 +182,9 @@ class Session:
                 tx.guards.add("MODE", form + " and {0}.autocast is None", mode)
             else:
                 tx.guards.add("MODE", form + " and {0}.autocast == {1}", mode, tx.namespace.source(autocast, "autocast"))
+        if any(getattr(n.target, "__name__", "") in ATTENTION for n in tx.graph.nodes):
+            mode = tx.namespace.source(tape.mode, "mode")
+            tx.guards.add("MODE", "{0}.sdpa == {1}", mode, tx.namespace.source(tape.mode.sdpa, "sdpa"))
         for guard in tx.shape_env.all_guards():
             form, parts = size_form(tx, str(guard), 0)
             where = f"{guard.stack[-1][0]}:{guard.stack[-1][1]}: {guard.stack[-1][3]}" if guard.stack else guard.why

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 
+from tinytorch.tape import mode
+
 
 class SDPBackend(Enum):
     """The names PyTorch gives them; all but MATH are the blocked row here."""
@@ -23,26 +25,29 @@ class SDPBackend(Enum):
 
 
 _MATH = frozenset({SDPBackend.MATH})
-_allowed = _MATH if os.environ.get("TT_ATTENTION", "") == "math" else frozenset(SDPBackend)
+_DEFAULT = _MATH if os.environ.get("TT_ATTENTION", "") == "math" else frozenset(SDPBackend)
 
 
 @contextmanager
 def sdpa_kernel(backends: SDPBackend | Iterable[SDPBackend], set_priority: bool = False) -> Iterator[None]:
-    """Allow only these inside the block."""
-    global _allowed
-    before = _allowed
-    _allowed = frozenset([backends] if isinstance(backends, SDPBackend) else backends)
-    if not _allowed:
+    """Allow only these inside the block, in this thread."""
+    allowed = frozenset([backends] if isinstance(backends, SDPBackend) else backends)
+    if not allowed:
         raise AssertionError("At least one backend must be provided")
+    before, mode.sdpa = mode.sdpa, allowed
     try:
         yield
     finally:
-        _allowed = before
+        mode.sdpa = before
+
+
+def allowed() -> frozenset[SDPBackend]:
+    return _DEFAULT if mode.sdpa is None else mode.sdpa  # type: ignore[no-any-return]
 
 
 def blocked_allowed() -> bool:
-    return _allowed != _MATH
+    return allowed() != _MATH
 
 
 def math_allowed() -> bool:
-    return SDPBackend.MATH in _allowed
+    return SDPBackend.MATH in allowed()
