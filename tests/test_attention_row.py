@@ -166,3 +166,19 @@ def test_errors(number: int) -> None:
     args, params = list(flash._errors(make))[number]
     with pytest.raises(RuntimeError):
         ops.attention(*args, **params)
+
+
+def test_the_partitioner_knows_what_it_costs() -> None:
+    """Attention counts as its two products, not as one step per element."""
+    from compiler.fake import fake_tensor, infer_node
+    from compiler.ir.graph import Graph
+    from compiler.partition.cost import flops
+
+    graph = Graph()
+    inputs = [graph.placeholder(n) for n in "qkv"]
+    for n in inputs:
+        n.meta["val"] = fake_tensor((2, 4, 64, 16), torch.float32)
+    params = dict(causal=False, scale=0.25, dropout=0.0, shift=0)
+    node = graph.call_function(ops.attention, (*inputs, None, None), params)
+    node.meta["val"] = infer_node(ops.attention, (*[n.meta["val"] for n in inputs], None, None), params)
+    assert flops(node) >= 4 * 2 * 4 * 64 * 64 * 16

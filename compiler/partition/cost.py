@@ -140,11 +140,15 @@ def moved_bytes(n: Node) -> int:
 
 
 def flops(n: Node) -> int:
-    """Arithmetic of a contraction: two per element of the result and of the summed axis; else one per element."""
+    """Arithmetic of a contraction: two per element of the result and of the summed axis (attention is two of them);
+    else one per element."""
     val = n.meta.get("val")
     out = sum(map(meta.numel, val)) if isinstance(val, tuple | list) else meta.numel(val) if meta.is_tensor(val) else 0
     if isinstance(n.target, Op) and n.target.kind == "contract":
         return 2 * out * meta.hint(n.args[0].meta["val"]._data.shape[-1])
+    if isinstance(n.target, Op) and n.target.name == "attention":
+        columns = meta.hint(n.args[1].meta["val"]._data.shape[2])
+        return 2 * columns * (meta.numel(n.args[0].meta["val"]) + out)
     return out
 
 
