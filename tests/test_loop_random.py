@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,6 +16,8 @@ from tinytorch.tensor import Tensor
 
 UNARY = [ops.exp, ops.tanh, ops.neg, ops.abs, ops.square, ops.sin, ops.erf]
 BINARY = [ops.add, ops.sub, ops.mul, ops.maximum, ops.minimum]
+#: programs per test; ``TT_FUZZ_EXAMPLES=100000`` runs a hundred thousand
+EXAMPLES = int(os.environ.get("TT_FUZZ_EXAMPLES", "300"))
 SIZES = st.sampled_from([1, 2, 3, 4, 5, 6, 8])
 
 
@@ -256,14 +260,14 @@ def programs(draw, steps=10):
     return fn, [Tensor._wrap(x, cpu), Tensor._wrap(y, cpu), *program.constants]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.sampled_from(["forward", "backward", "shuffle"]))
 def test_fused_is_eager(program, order):
     fn, tensors = program
     run(fn, *tensors, order=order, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES // 5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.sampled_from(["float16", "bfloat16"]), st.sampled_from(["fast", "strict"]))
 def test_half_precision(program, dtype, numerics):
     fn, tensors = program
