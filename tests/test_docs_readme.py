@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -28,3 +30,14 @@ def test_the_example_prints_what_the_readme_says(tmp_path: Path) -> None:
 def test_the_first_lines_say_what_this_is_not() -> None:
     head = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:6]
     assert "not Harvard's TinyTorch" in " ".join(head)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])
+def test_files_that_pages_name_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    files = ["/" + str(p.relative_to(ROOT)) for p in ROOT.rglob("*.py") if "/." not in str(p)]
+    named = set(re.findall(r"`([\w/]+\.py)`", text)) - {"example.py"}
+    missing = [n for n in sorted(named) if not any(f.endswith("/" + n) for f in files)]
+    assert not missing, f"{page} names {missing}"
+    links = [link for link in re.findall(r"\]\(([^)#:]+)\)", text) if not (ROOT / page).parent.joinpath(link).exists()]
+    assert not links, f"{page} links to {links}"
