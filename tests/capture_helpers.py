@@ -19,7 +19,7 @@ def same(a: Any, b: Any) -> bool:
             and a.dtype is b.dtype
             and a.shape == b.shape
             and a.requires_grad == b.requires_grad
-            and np.array_equal(a.detach().numpy(), b.detach().numpy(), equal_nan=a.dtype.is_floating_point)
+            and np.array_equal(_plain(a), _plain(b), equal_nan=a.dtype.is_floating_point)
         )
     if type(a) is not type(b):
         return False
@@ -32,6 +32,12 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, float) and a != a:
         return b != b
     return bool(a == b)
+
+
+def _plain(t: torch.Tensor) -> Any:
+    """Values as an array; NumPy itself has no bfloat16."""
+    t = t.detach()
+    return (t.float() if t.dtype is torch.bfloat16 else t).numpy()
 
 
 class Counted:
