@@ -206,6 +206,8 @@ class Fuser:
         if not pairs:
             return self.side_by_side(a, b, links)
         joint = self.aligned(a, b, pairs)
+        if joint is None and not links:  # neither comes first: the other's order of loops may suit both
+            joint = self.aligned(b, a, self.pairs(b, a, links))
         return joint if joint is not None and self.worthwhile(a, b, joint, links) else None
 
     def buffers_of(self, a: Group, b: Group) -> int:
@@ -270,6 +272,8 @@ class Fuser:
             traffic = sum(self.bytes(x) for x in joint.reads | joint.writes)
             if traffic // max(rows, 1) > ROW_BYTES or (rows < 8 and joint.work > TINY):
                 return False
+            if self.device(joint) != "cpu" and any(rows < self.rows(g) for g in (a, b)):
+                return False  # on a GPU rows are what runs side by side
         for p, _, _ in links:  # a consumer inside must not need what is complete only at the kernel's end
             nest = next(n for n in joint.nests if n.number == p.number)
             if outer_reduction(nest):
@@ -281,6 +285,15 @@ class Fuser:
         common = sum(self.bytes(x) for x in (a.reads | a.writes) & (b.reads | b.writes))
         smaller = min(sum(self.bytes(x) for x in g.reads | g.writes) for g in (a, b))
         return common * 4 >= smaller and common > 64
+
+    def rows(self, g: Group) -> int:
+        """How many rows a row kernel has; 0 for one of elements."""
+        if all(len(n.axes) == len(g.spine) for n in g.nests):
+            return 0
+        rows = 1
+        for name in g.spine:
+            rows *= hint(g.extent(name))
+        return rows
 
     def side_by_side(self, a: Group, b: Group, links: Sequence[Any]) -> Group | None:
         """In one kernel without a common loop: two tiny groups, or scalars before the loops that read them."""

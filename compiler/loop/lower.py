@@ -186,13 +186,17 @@ class Lowering:
         cheap = c.ops <= CHEAP.ops and c.heavy <= CHEAP.heavy and c.loads <= CHEAP.loads
         return sum(self.reads_much(r, value) for r in readers) > 1 and not cheap
 
-    def reads_much(self, reader: Node, value: Value) -> bool:
-        """Does it need most elements?  One that picks a few (gather) computes those again."""
+    def reads_much(self, reader: Node, value: Value, depth: int = 8) -> bool:
+        """Does it need most elements?  One that picks a few (gather) computes those again; what is computed from them
+        element by element (a log-softmax, whose one use is the gather of a loss) is needed only as far as it is read."""
         val = reader.meta.get("val")
         target = reader.target
-        if not isinstance(target, Op) or target.kind != "index" or val is None or isinstance(val, tuple):
+        if not isinstance(target, Op) or val is None or isinstance(val, tuple):
             return True
-        return hint(numel(ints(val.shape))) * FEW > hint(numel(value.shape))
+        if target.kind == "pointwise" and depth:
+            users = consumers(reader)
+            return any(u.op == "output" or self.reads_much(u, value, depth - 1) for u in users)
+        return target.kind != "index" or hint(numel(ints(val.shape))) * FEW > hint(numel(value.shape))
 
     def memory(self, value: Value) -> ArrayView:
         """Where the value lies, after storing it (or, for a view that strides can show, its base) if need be."""
