@@ -6,7 +6,7 @@ Read next: ``graph_driver`` (CUDA), ``machine.RecordedGraphs`` (the same without
 
 A graph holds addresses.  What lies elsewhere from call to call is dealt with as follows.
 
-- Temporaries lie at fixed offsets of a block that the graph owns.
+- Temporaries lie at fixed offsets of a block that the recordings of a recipe share.
 - Inputs that only our own kernels read: the kernels' arguments are exchanged before the launch, about 1 us each.
 - Inputs that a library call reads (its arguments are not ours to exchange): a graph is recorded for each set of
   addresses, up to ``SETS`` of them; an input that still lies elsewhere is then copied to memory of the graph first.
@@ -90,7 +90,7 @@ class Graphed:
         self.calls, self.broken = 0, False
         self.lock = threading.Lock()
         self.last_stream = -1
-        #: One output each: the position of an input, or None for the recording's, and the view to take or None.
+        self.arena: Any = None
         self.inputs = {b: i for i, b in enumerate(recipe.inputs)}
 
     def _fresh(self, library: set[str]) -> dict[str, Memory]:
@@ -200,7 +200,9 @@ class Recording:
     def _memory(self) -> None:
         recipe, spots, alloc = self.owner.recipe, self.owner.places, self.machine.alloc
         sizes = {s.name: s for s in recipe.steps if isinstance(s, Memory)}
-        self.arena = alloc(max(spots.total, 1))
+        if self.owner.arena is None:  # recordings run one after the other, so they share it
+            self.owner.arena = alloc(max(spots.total, 1))
+        arena = self.owner.arena.ptr
         self.pinned = [b for b in sizes if b in spots.kept and b not in self.owner.fresh and spots.home[b] == b]
         starts, total = {}, 0
         for b in self.pinned:
@@ -210,7 +212,7 @@ class Recording:
         for b, m in sizes.items():
             home = spots.home[b]
             if home in spots.offsets:
-                self.pointer[b] = self.arena.ptr + spots.offsets[home]
+                self.pointer[b] = arena + spots.offsets[home]
             elif home in starts:
                 self.pointer[b] = self.block.ptr + starts[home]
             elif home in self.owner.fresh:

@@ -300,13 +300,13 @@ class RowKernel:
         s = self.schedule
         if not (s.blocks and s.chunks):
             return
-        points = {a.symbol for a in self.nest.axes}
         for loop in inner_loops(self.nest):
             if not vectorizable(loop.body) or isinstance(loop, Flat):
                 continue
             for x in loop.body:
                 if isinstance(x, Store) and x.mode == "add" and x.mask is None:
-                    if not lift(x.index).free_symbols & points and coefficient(x.index, Symbol(loop.axis)) == 1:
+                    names = {n.name for n in lift(x.index).free_symbols}
+                    if names <= {loop.axis, *self.kernel.sizes} and coefficient(x.index, Symbol(loop.axis)) == 1:
                         self._gather(x, loop)
 
     def _gather(self, x: Store, loop: Loop) -> None:

@@ -1,8 +1,9 @@
 """Computing a value again in the kernel that needs it, instead of sending it through memory.
 
 Stage: loop.  In: the groups that ``fuse`` made.  Out: groups with copies of cheap nests in them, fewer stores and loads.
-A value is worth recomputing if it takes no elementary function and all it is made of is read by its readers anyway, or
-is small (the mean of a row, a bias): then every copy is free of memory traffic and the value need not be stored at all.
+A value is worth recomputing if it takes no elementary function (on a GPU, few) and all it is made of is read by its
+readers anyway, or is small (the mean of a row, a bias), or smaller than the value itself (half-precision sources of a
+float32 value): then every copy saves memory traffic and the value need not be stored at all.
 The partitioner decides the same between forward and backward; this serves graphs that hold both, and all others.
 Read next: ``order``.
 """
@@ -17,6 +18,8 @@ from compiler.loop.lower import HEAVY, ExternCall
 from compiler.loop.nest import Nest
 
 MOST_OPS = 8
+#: Elementary functions that a GPU may compute again: memory is what it waits for.
+MOST_HEAVY = 1
 #: A source is small if it has at most one byte for so many of the value's.
 SMALL = 8
 
@@ -25,15 +28,16 @@ def recompute(fuser: Fuser, outputs: frozenset[str]) -> None:
     """Rewrite ``fuser.tasks``; later values first, so that a chain of them unwinds."""
     makers = [(n, key) for key, t in fuser.tasks.items() if isinstance(t, Group) for n in t.nests]
     for nest, key in sorted(makers, key=lambda m: -m[0].number):
-        if _is_cheap(nest) and nest.writes[0].buffer not in outputs:
+        heavy = MOST_HEAVY if fuser.buffers[nest.writes[0].buffer].device != "cpu" else 0
+        if _is_cheap(nest, heavy) and nest.writes[0].buffer not in outputs:
             _try(fuser, nest, key)
 
 
-def _is_cheap(nest: Nest) -> bool:
+def _is_cheap(nest: Nest, heavy: int) -> bool:
     lets = [s for s in nest.body if isinstance(s, ir.Let)]
     return (
         nest.pointwise and len(nest.writes) == 1 and not nest.final and 0 < len(lets) <= MOST_OPS
-        and not any(s.fn in HEAVY - {"div"} for s in lets)
+        and sum(s.fn in HEAVY - {"div"} for s in lets) <= heavy
         and not any(isinstance(s, ir.Check) for s in nest.body)
     )  # fmt: skip
 
@@ -57,7 +61,8 @@ def _with_copy(fuser: Fuser, nest: Nest, buffer: str, reader: Group) -> Group | 
     """The reader with a nest of its own that makes the value; None if that would cost."""
     size = fuser.bytes(buffer)
     have = {r.buffer for n in reader.nests for r in n.reads} | {w.buffer for n in reader.nests for w in n.writes}
-    if any(r.buffer not in have and fuser.bytes(r.buffer) * SMALL > size for r in nest.reads):
+    new = {r.buffer: fuser.bytes(r.buffer) for r in nest.reads if r.buffer not in have}
+    if any(b * SMALL > size for b in new.values()) and sum(new.values()) >= size:
         return None
     if any(n.number == nest.number for n in reader.nests):
         return None
