@@ -7,6 +7,7 @@ The oracle is eager: same values, same memory shared by the same tensors, same v
 from __future__ import annotations
 
 import itertools
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,7 +206,10 @@ def check(program: Program, through: Any) -> None:
     assert got == want
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+COUNT = int(os.environ.get("TT_ALIAS_PROGRAMS", "300"))  # 10000 for the long run
+
+
+@settings(max_examples=COUNT, deadline=None, suppress_health_check=list(HealthCheck))
 @given(PROGRAMS)
 def test_random_programs_alias_and_mutate_as_eager(program: Program) -> None:
     check(program, backend)
