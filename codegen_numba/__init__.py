@@ -5,6 +5,7 @@ Reading order: ``build``, ``schedule``, ``emit``, ``accumulate``, ``spell``, ``i
 ``llvm``, ``compile``, ``pool``, ``runtime``.
 """
 
-from codegen_numba.build import Built, build
+from codegen_numba.build import build
+from codegen_numba.built import Built
 
 __all__ = ["Built", "build"]

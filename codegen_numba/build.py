@@ -8,11 +8,7 @@ Read next: ``layout``, ``runtime``, ``externs``.
 
 from __future__ import annotations
 
-import itertools
-import linecache
-import math
 import struct
-import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,13 +17,14 @@ import numpy.typing as npt
 
 from codegen_numba import blas, externs, kernels, layout, matmul, pool, runtime, templates
 from codegen_numba.analysis import known
+from codegen_numba.built import Built, Context
 from codegen_numba.compile import Source
 from codegen_numba.emit import Argument, Emitter
 from codegen_numba.layout import ERROR, FIRST, LINE, VALUE, WHO, Chunk, Table, text_of
 from codegen_numba.matmul import Template
 from codegen_numba.rebase import rebase
 from codegen_numba.schedule import Phase, Tune, phases
-from codegen_numba.spell import literal, memory_type, to_memory
+from codegen_numba.sources import PREPARE, fill_source
 from codegen_numba.tune import tuned
 from compiler import logs
 from compiler.config import Config
@@ -35,7 +32,6 @@ from compiler.loop.ir import Alloc, ArrayView, Buffer, Extern, Int, Kernel, Plan
 from compiler.sym.expr import Expr, Symbol, as_int, lift
 
 Array = npt.NDArray[Any]
-_serial = itertools.count()
 DEFAULT = Tune()
 
 
@@ -53,63 +49,6 @@ class Step:
 def build(plan: Plan, config: Config, tune: Tune | None = None) -> Built:
     """Compile ``plan``; the result is called with the input arrays and the values of ``plan.sizes``."""
     return Builder(plan, config, tune or DEFAULT).build()
-
-
-class Context:
-    """What one call in flight owns."""
-
-    __slots__ = ("args", "block", "keep", "room", "table", "views", "words")
-
-    def __init__(self, program: Array, words: int, room: int) -> None:
-        self.table = runtime.aligned(words)
-        self.room = runtime.aligned(room)
-        args = np.array(
-            [program.ctypes.data, self.table.ctypes.data, runtime.cell.ctypes.data, self.room.ctypes.data], np.int64
-        )
-        self.keep = (program, args)
-        self.args = args.ctypes.data
-        self.words = memoryview(self.table)  # type: ignore[arg-type]
-        self.block: runtime.Block | None = None
-        self.views: list[Array] = []
-
-
-class Built:
-    """The callable.  ``source`` the host function; ``kernels`` the text of every phase, by name; ``records`` what the
-    program launches, as (name, first word, last word)."""
-
-    def __init__(
-        self, source: str, texts: dict[str, str], namespace: dict[str, Any], records: list[tuple[str, int, int]]
-    ) -> None:
-        self.source, self.kernels, self.records = source, texts, records
-        self._namespace = namespace
-        self._filename = f"<tinytorch host {next(_serial)}>"
-        linecache.cache[self._filename] = (len(source), None, source.splitlines(keepends=True), self._filename)
-        self._call = self._define(namespace["launch"])
-
-    def _define(self, launch: Any) -> Any:
-        namespace = {**self._namespace, "launch": launch}
-        exec(compile(self.source, self._filename, "exec"), namespace)
-        return namespace["call"]
-
-    def __call__(self, arrays: list[Any], sizes: tuple[int, ...] = ()) -> list[Any]:
-        return self._call(arrays, sizes)  # type: ignore[no-any-return]
-
-    def profile(self, arrays: list[Any], sizes: tuple[int, ...] = (), rounds: int = 5) -> list[tuple[str, float]]:
-        """Seconds of each record, the least of ``rounds`` calls: (name, seconds) in the order they run."""
-        best = [math.inf] * len(self.records)
-        launch = self._namespace["launch"]
-
-        def timed(args: int, first: int, last: int, part: int) -> None:
-            for n, (_, begin, end) in enumerate(self.records):
-                if first <= begin and end <= last:
-                    start = time.perf_counter()
-                    launch(args, begin, end, part)
-                    best[n] = min(best[n], time.perf_counter() - start)
-
-        call = self._define(timed)
-        for _ in range(rounds):
-            call(arrays, sizes)
-        return [(name, seconds) for (name, _, _), seconds in zip(self.records, best, strict=True)]
 
 
 @dataclass
@@ -532,34 +471,6 @@ class Builder:
 
     def _most_parts(self) -> list[int]:
         return [r[3][1] if r[3][0] == "number" and isinstance(r[3][1], int) else 2 for r in self.records]
-
-
-# --- small sources ------------------------------------------------------------------------------------------------------
-PREPARE = Source(
-    "prepare",
-    "def prepare(table, moves, count, start, stop, part):\n"
-    "    # array objects become the addresses of their data: a field of NumPy's array struct\n"
-    "    for k in range(start, stop):\n"
-    f"        table[{FIRST} + k] = as_pointer(table[{FIRST} + k])[{runtime.DATA_WORD or 0}]\n"
-    "    for k in range(count):\n"
-    "        table[moves[3 * k]] = table[moves[3 * k + 1]] + moves[3 * k + 2]\n",
-    (("table", "int64"), ("moves", "int64"), ("count", "size")),
-    alias=True,
-    pool=True,
-)
-
-
-def fill_source(buffer: Buffer, value: Scalar) -> Source:
-    text = to_memory(literal(value, buffer.dtype), buffer.dtype)
-    kind = memory_type(buffer.dtype)
-    return Source(
-        f"fill_{buffer.dtype.name}",
-        f"def fill_{buffer.dtype.name}(out, start, stop, part):\n"
-        f"    value = {text}\n"
-        "    for t in range(start, stop):\n"
-        "        out[t] = value\n",
-        (("out", kind),),
-    )
 
 
 # --- small helpers ------------------------------------------------------------------------------------------------------

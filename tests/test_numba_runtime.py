@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba_helpers import TINY
+from numba_helpers import TINY, plan_of
 
 from codegen_numba import runtime
 from codegen_numba.build import build
+from compiler import logs
 from compiler.config import Config
 from compiler.loop.build import kernel, plan
 from compiler.loop.ir import Plan
@@ -230,3 +231,25 @@ def test_plans_without_work():
     assert build(nothing, Config())([x], ())[0] is x
     empty = build(Plan((), (), (), ()), Config())
     assert empty([], ()) == []
+
+
+def test_assembly_is_shown_on_request():
+    @kernel
+    def unusual(k: Any) -> None:
+        x = k.param("x", float32, (123,), (1,))
+        out = k.param("out", float32, (123,), (1,))
+        for i in k.map(123):
+            k.store(out, i, k.mul(k.load(x, i), 0.123456))
+
+    with logs.collecting() as found:
+        build(plan_of(unusual), Config())
+    texts = {topic: text for topic, name, text in found if name == "unusual"}
+    assert "def unusual(x, out, start, stop, part):" in texts["kernels"]
+    assert "ret" in texts["asm"] and "tt_entry" in texts["asm"]
+
+
+def test_each_record_can_be_timed():
+    built = build(program, Config(), TINY)
+    rows = built.profile([data()], ())
+    assert rows[0][0] == "prepare" and "add_totals" in dict(rows)
+    assert all(0 < seconds < 1 for _, seconds in rows)
