@@ -159,7 +159,7 @@ class CudaMachine:
             return None
         device = self.xp.cuda.runtime.getDevice()
         if device not in self._products:
-            self._products[device] = Handle(self.alloc)
+            self._products[device] = Handle(self.alloc, self.stream, self.time)
         run = self._products[device].prepared(p).run
         if p.offsets == (0, 0, 0) and len(p.repeats) == 1:
             return run
@@ -169,6 +169,21 @@ class CudaMachine:
                 run(x, y, z, stream)
 
         return runs
+
+    def time(self, fn: Callable[[], None], repeats: int = 5) -> float:
+        """Milliseconds that the work ``fn`` enqueues takes: the least of a few, after one to warm up."""
+        runtime, stream = self.xp.cuda.runtime, self.stream()
+        events = [runtime.eventCreate() for _ in range(repeats + 1)]
+        fn()
+        runtime.eventRecord(events[0], stream)
+        for e in events[1:]:
+            fn()
+            runtime.eventRecord(e, stream)
+        runtime.eventSynchronize(events[-1])
+        times = [runtime.eventElapsedTime(x, y) for x, y in zip(events, events[1:], strict=False)]
+        for e in events:
+            runtime.eventDestroy(e)
+        return float(min(times))
 
     def graphs(self) -> Graphs:
         return cuda_graphs()

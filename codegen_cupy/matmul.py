@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from codegen_cupy.host import Call, Step, View
+from compiler.config import config
 from tinytorch import dtypes
 from tinytorch.dtypes import DType
 
@@ -33,6 +34,7 @@ COMPUTE = {
 }  # fmt: skip
 FAST_TF32 = 77
 WORKSPACE = 32 << 20
+TUNED = 1 << 30  # multiply-adds from which the library's choices are timed; its first is up to 15 % off the best
 MOST_CALLS = 64  # batches that no single stride describes run one by one, up to so many
 
 
@@ -240,19 +242,28 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
+def _bytes(p: Product, m: Matrix) -> int:
+    return ((p.batch - 1) * m.stride + m.cols * m.ld) * p.dtype.itemsize
+
+
 def _ok(code: int, what: str) -> None:
     if code:
         raise RuntimeError(f"cublasLt: {what} failed with status {code}")
 
 
 class Handle:
-    """The library's context and the work space of each stream, on one device."""
+    """The library's context and the work space of each stream, on one device.
 
-    def __init__(self, alloc: Callable[[int], Any]) -> None:
+    ``timer(fn)`` gives the time that what ``fn`` enqueues on ``stream()`` takes.
+    """
+
+    def __init__(
+        self, alloc: Callable[[int], Any], stream: Callable[[], int], timer: Callable[[Callable[[], None]], float]
+    ) -> None:
         lib = library()
         if lib is None:
             raise RuntimeError("cublasLt was not found: pip install nvidia-cublas-cu12, or install the CUDA toolkit")
-        self.lib, self.alloc = lib, alloc
+        self.lib, self.alloc, self.stream, self.timer = lib, alloc, stream, timer
         self.handle = ctypes.c_void_p()
         _ok(lib.cublasLtCreate(ctypes.byref(self.handle)), "cublasLtCreate")
         self.spaces: dict[int, Any] = {}
@@ -264,8 +275,20 @@ class Handle:
         key = (p.dtype, p.a, p.b, p.d, p.batch, p.tf32, p.alignment)
         with self.lock:
             if key not in self.plans:
-                self.plans[key] = Prepared(self, p)
+                made = self.plans[key] = Prepared(self, p)
+                if p.m * p.n * p.k * p.batch >= TUNED and len(made.choices) > 1 and not config.deterministic:
+                    self._tune(made)
             return self.plans[key]
+
+    def _tune(self, made: Prepared) -> None:
+        """On memory of our own, if there is some to spare."""
+        p = made.product
+        try:
+            blocks = [self.alloc(_bytes(p, m)) for m in (p.a, p.b, p.d)]
+        except Exception:  # out of memory: the library's first choice is a fine one
+            return
+        a, b, d = (block.ptr for block in blocks)
+        tune(made, self.timer, a, b, d, self.stream())
 
     def workspace(self, stream: int) -> int:
         """Scratch memory of this stream: calls on one stream follow each other, so they may share it."""

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from codegen_cupy import attention, graphs, launch, matmul
+from codegen_cupy import attention, graphs, launch, many, matmul
 from codegen_cupy.host import EXTERN_KERNELS, Recipe, prepare
 from codegen_cupy.machine import machine
 from compiler import logs
@@ -56,7 +56,7 @@ class Program:
         named = dict(zip(self.plan.sizes, sizes, strict=True))
         missing = not self.emulate and matmul.library() is None
         without = frozenset({"matmul"}) if missing else frozenset()
-        return prepare(self.plan, named, aligned=aligned, strict=self.strict, without=without)
+        return many.joined(prepare(self.plan, named, aligned=aligned, strict=self.strict, without=without))
 
     def _run_for(self, sizes: tuple[int, ...], aligned: bool, tf32: bool) -> Callable[[Sequence[Any]], list[Any]]:
         with self._lock:

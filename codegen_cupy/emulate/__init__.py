@@ -19,6 +19,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -115,7 +116,8 @@ def _compile(text: str, name: str, check: bool, library: Path) -> None:
         source.write_text(f'#include "{HERE / "device.h"}"\n#include "{name}.cu"\nTT_ENTRY({name})\n', encoding="utf-8")
         flags = [*_FLAGS, "-fsanitize=thread"] if check else _FLAGS
         _run([compiler(), *flags, "-c", str(source), "-o", f"{work}/kernel.o"], text)
-        _run([compiler(), "-shared", "-o", f"{work}/out.so", f"{work}/kernel.o", str(runtime)], text)
+        own = ["-Wl,-Bsymbolic"] if sys.platform == "linux" else []  # a kernel may be called like a function of libc
+        _run([compiler(), "-shared", *own, "-o", f"{work}/out.so", f"{work}/kernel.o", str(runtime)], text)
         os.replace(f"{work}/out.so", library) if _same_device(work, library) else _move(f"{work}/out.so", library)
 
 
