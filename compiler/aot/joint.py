@@ -21,10 +21,11 @@ from compiler.aot.aliasing import Given, owner
 from compiler.aot.overlap import Base
 from compiler.aot.trace import Chain, Draw, Tracer, tracing
 from compiler.fake import FakeArray, fake_like, is_fake
-from compiler.ir.graph import Node
+from compiler.ir.graph import Graph, Node
 from compiler.ir.interp import Interpreter
 from compiler.ir.module import GraphModule
 from compiler.ir.verify import verify
+from compiler.passes.roots import root
 from compiler.passes.tidy import tidy
 from tinytorch import engine, tape
 from tinytorch.ops.opdef import TABLE, Op
@@ -196,7 +197,7 @@ class _Stepper(Interpreter):
         self.tracer = tracer
 
     def run_node(self, node: Node) -> Any:
-        with self.tracer.at(node.meta.get("stack") or []):
+        with self.tracer.at(node):
             return super().run_node(node)
 
 
@@ -227,6 +228,7 @@ class _Finish:
         results, self.tensors = aliasing.classify(self.tracer, self.inputs, self.given)
         mutations = self._mutations()
         nodes = aliasing.separate(self.tracer, self.tensors)
+        _open_regions(self.tracer.graph)
         tangents = [k for k, t in enumerate(self.tensors) if tape.mode.grad and t.requires_grad]
         gradients: list[Node | None] = [None] * len(self.examples)
         error = None
@@ -297,6 +299,17 @@ class _Finish:
         for i, g in zip(wanted, grads, strict=True):
             nodes[i] = None if g is None else self.tracer.node_of(g)
         return nodes
+
+
+def _open_regions(graph: Graph) -> None:
+    """What leaves a checkpointed region may be saved, as eager keeps the next one's inputs; the rest of it must not."""
+    for node in graph.nodes:
+        region = node.meta.get("region")
+        if region is None or (node.users and all(u.meta.get("region") == region for u in node.users)):
+            continue
+        for n in (node, root(node)):
+            if n.meta.get("region") == region:
+                n.meta.pop("recompute", None)
 
 
 def _tangent(tracer: Tracer, i: int, root: Tensor) -> Tensor:

@@ -27,6 +27,8 @@ from tinytorch.device import Device
 from tinytorch.ops.opdef import TABLE, Op
 from tinytorch.tensor import Tensor
 
+_MARKS = ("recompute", "region")
+
 Chain: TypeAlias = "tuple[tuple[Op, dict[str, Any]], ...]"
 
 
@@ -85,6 +87,7 @@ class Tracer:
         self.drawn: dict[int, tuple[Any, Any]] = {}  # generator -> (itself, counters used so far)
         self.decompositions = dict(decompositions or {})
         self.stack: list[Any] = []  # of the user's line that is traced now
+        self.marks: dict[str, Any] = {}  # what the captured node that is traced now says of its fate (``_MARKS``)
         self._places: dict[int, Place] = {}
         self._lifted: dict[int, tuple[Any, Tensor]] = {}
         self._opening: set[Op] = set()
@@ -231,6 +234,8 @@ class Tracer:
             node.meta["val"] = tuple(Tensor._wrap(o._data, o.device) for o in out)
         else:
             node.meta["val"] = Tensor._wrap(out._data, out.device) if isinstance(out, Tensor) else out
+        if self.marks and tape.mode.running is None:
+            node.meta.update(self.marks)
         stack = self._stack_of_backward() if tape.mode.running is not None else self.stack
         if stack:
             node.meta["stack"] = stack
@@ -245,14 +250,16 @@ class Tracer:
 
     # --- whose line is it? ---
     @contextmanager
-    def at(self, stack: list[Any]) -> Iterator[None]:
-        """Nodes recorded inside come from this place of the user's program; so do those of their gradients."""
-        before, self.stack = self.stack, stack
-        self._marks.append((next(tape._numbers), stack))
+    def at(self, node: Node) -> Iterator[None]:
+        """What is recorded inside is the captured ``node``: it comes from that place of the user's program, and so do
+        its gradients; it is saved or computed again as that node says."""
+        before, self.stack = self.stack, node.meta.get("stack") or []
+        self.marks = {key: node.meta[key] for key in _MARKS if key in node.meta}
+        self._marks.append((next(tape._numbers), self.stack))
         try:
             yield
         finally:
-            self.stack = before
+            self.stack, self.marks = before, {}
             self._marks.append((next(tape._numbers), before))
 
     def _stack_of_backward(self) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compiler.capture.models import (
+    autograd_,
     builtins_,
     doors,
     iterators,
@@ -22,6 +23,6 @@ from compiler.capture.models.registry import get, is_pure, new_of, refuse
 new = new_of
 
 __all__ = [
-    "builtins_", "doors", "get", "is_pure", "iterators", "mappings", "new", "new_of", "numbers", "numpy_", "objects_", "optimizers", "polyfills", "random_",
+    "autograd_", "builtins_", "doors", "get", "is_pure", "iterators", "mappings", "new", "new_of", "numbers", "numpy_", "objects_", "optimizers", "polyfills", "random_",
     "refuse", "sequences", "sets", "tensors",
 ]  # fmt: skip
