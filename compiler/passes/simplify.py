@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from compiler.ir.graph import Graph, Node
+from compiler.passes.fold import number
 from compiler.passes.roots import kept
 from tinytorch.ops.opdef import TABLE, Op
 from tinytorch.ops.views import view_strides
@@ -102,15 +103,6 @@ def _equal(a: Any, b: Any) -> bool:
     return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
 
 
-def _number(x: Any) -> Any:
-    """The number that ``x`` is everywhere, or None."""
-    if isinstance(x, bool | int | float):
-        return x
-    if _target(x) in ("expand", "view"):
-        return _number(x.args[0])
-    return x.kwargs["value"] if _target(x) == "full" else None
-
-
 def _neutral(value: float, *, left: bool) -> Rule:
     """``x op value`` is x (and ``value op x`` where ``left``); the sign of a zero counts."""
 
@@ -124,7 +116,7 @@ def _neutral(value: float, *, left: bool) -> Rule:
 
 
 def _is_number(x: Any, value: float) -> bool:
-    n = _number(x)
+    n = number(x)
     return n is not None and str(float(n)) == str(value)
 
 

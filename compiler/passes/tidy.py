@@ -1,7 +1,8 @@
-"""The clean-up that every functional graph gets: simplify, merge equal nodes, drop unused ones.
+"""The clean-up that every functional graph gets: fold numbers, simplify, merge equal nodes, drop unused ones.
 
 Stage: aot, before the partition and after.  In: a functional graph of rows.  Out: the same graph, changed in place.
-``PASSES`` is the list, in order; each is a function of the graph.  Read next: ``cse``, ``simplify``.
+``PASSES`` is the list, in order; each is a function of the graph.  Read next: ``fold``, ``simplify``,
+``cse``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from compiler.ir.graph import Graph, Node
 from compiler.ir.module import GraphModule
 from compiler.passes.cse import merge_equal
+from compiler.passes.fold import fold
 from compiler.passes.simplify import simplify
 
 
@@ -18,7 +20,7 @@ def drop_unused(graph: Graph) -> bool:
     return graph.eliminate_dead_code(Node.is_impure)
 
 
-PASSES: tuple[Callable[[Graph], bool], ...] = (drop_unused, simplify, merge_equal, drop_unused)
+PASSES: tuple[Callable[[Graph], bool], ...] = (drop_unused, fold, simplify, merge_equal, drop_unused)
 
 
 def tidy(module: GraphModule) -> GraphModule:
