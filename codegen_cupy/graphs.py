@@ -201,6 +201,7 @@ class Recording:
         recipe, spots, alloc = self.owner.recipe, self.owner.places, self.machine.alloc
         sizes = {s.name: s for s in recipe.steps if isinstance(s, Memory)}
         if self.owner.arena is None:  # recordings run one after the other, so they share it
+            self.machine.make_room(spots.total)
             self.owner.arena = alloc(max(spots.total, 1))
         arena = self.owner.arena.ptr
         self.pinned = [b for b in sizes if b in spots.kept and b not in self.owner.fresh and spots.home[b] == b]

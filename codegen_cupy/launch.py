@@ -55,6 +55,7 @@ class Writer:
         offsets, total = self.places.offsets, self.places.total
         add = self.lines.append
         launches = self.recipe.launches
+        self.machine.make_room(total)
         kernels = self.machine.functions([s.source for s in launches], fmad=self.fmad)
         add("def run(inputs):")
         if self.recipe.inputs:

@@ -24,6 +24,8 @@ from codegen_cupy.matmul import library as cublas_library
 
 #: Bytes of shared memory a launch may ask for without more ado, and the driver's name for asking for more.
 DEFAULT_SHARED, MAX_DYNAMIC_SHARED = 48 << 10, 8
+#: Bytes from which the memory pool is tidied before a program's block is taken.
+BIG = 64 << 20
 
 
 class Machine(Protocol):
@@ -51,6 +53,10 @@ class Machine(Protocol):
     def look(self, array: Any, v: View) -> Any: ...
     def watch(self, inputs: Sequence[Any]) -> None:
         """Called with the arrays of a call before anything else."""
+        ...
+
+    def make_room(self, size: int) -> None:
+        """A big block is about to be wanted for good."""
         ...
 
     def address(self, array: Any) -> int: ...
@@ -141,6 +147,11 @@ class CudaMachine:
 
     def watch(self, inputs: Sequence[Any]) -> None:
         pass
+
+    def make_room(self, size: int) -> None:
+        pool = self.xp.get_default_memory_pool()
+        if size >= BIG and pool.free_bytes() >= size // 2:  # blocks of the last program, which may not fit this one
+            pool.free_all_blocks()
 
     def address(self, array: Any) -> int:
         return array.data.ptr  # type: ignore[no-any-return]
@@ -296,6 +307,9 @@ class EmulatedMachine:
     def watch(self, inputs: Sequence[Any]) -> None:
         if self.check:
             self._inputs = list(inputs)
+
+    def make_room(self, size: int) -> None:
+        pass
 
     def address(self, array: Any) -> int:
         return array.ctypes.data  # type: ignore[no-any-return]

@@ -26,6 +26,7 @@ from codegen_cupy.host import Call, Step, View
 from compiler.config import config
 from tinytorch import dtypes
 from tinytorch.dtypes import DType
+from tinytorch.functions.misc import get_float32_matmul_precision
 
 #: cudaDataType_t, and cublasComputeType_t with the type of alpha and beta.
 TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14, "complex64": 4, "complex128": 5}
@@ -176,9 +177,7 @@ def _offsets(dims: list[tuple[int, tuple[int, ...]]]) -> Iterator[tuple[int, int
 
 def allow_tf32() -> bool:
     """PyTorch's switch: ``set_float32_matmul_precision`` other than "highest"."""
-    from tinytorch.functions import misc
-
-    return misc.get_float32_matmul_precision() != "highest"
+    return get_float32_matmul_precision() != "highest"
 
 
 # --- what a product means ---------------------------------------------------------------------------------------------

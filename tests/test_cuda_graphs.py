@@ -268,3 +268,44 @@ def test_forward_and_backward_as_graphs(on_cuda) -> None:
         got, w.grad = w.grad, None
         f(x).pow(2).sum().backward()
         np.testing.assert_allclose(got.numpy(force=True), w.grad.numpy(force=True), rtol=1e-4, atol=1e-5, err_msg=f"call {i}")
+
+
+def test_random_numbers_move_on_in_a_graph(on_cuda) -> None:
+    """The generator's state is a new array in each call, which the recorded kernels are told of."""
+
+    def f(x):
+        a = torch.nn.functional.dropout(x, 0.5, training=True)
+        b = torch.nn.functional.dropout(a @ a, 0.5, training=True)
+        return torch.nn.functional.dropout(b @ x, 0.5, training=True).sum(0)
+
+    x = torch.randn(8, 8, device="cuda")
+    run = torch.compile(f, mode="reduce-overhead")
+    torch.manual_seed(7)
+    got = [run(x).numpy(force=True).copy() for _ in range(5)]
+    torch.manual_seed(7)
+    want = [f(x).numpy(force=True) for _ in range(5)]
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    assert not np.array_equal(got[3], got[4])
+
+
+def test_tf32_is_asked_for_at_each_call() -> None:
+    program, x = Program(step(), GRAPHS), arrays(0)
+    program(x)
+    torch.set_float32_matmul_precision("high")
+    try:
+        program(x)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert [tf32 for _, _, tf32 in program._runs] == [False, True]
+
+
+def test_new_sizes_are_recorded_anew(on_cuda) -> None:
+    w = torch.randn(8, 8, device="cuda")
+
+    def f(x):
+        return torch.tanh(torch.tanh(x @ w) @ w).sum(0)
+
+    run = torch.compile(f, mode="reduce-overhead", dynamic=True)
+    for n in (3, 3, 5, 5, 3, 7, 5):
+        x = torch.randn(n, 8, device="cuda")
+        np.testing.assert_allclose(run(x).numpy(force=True), f(x).numpy(force=True), rtol=1e-4, atol=1e-5)

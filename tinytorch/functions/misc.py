@@ -73,7 +73,7 @@ def are_deterministic_algorithms_enabled() -> bool:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Remembered only: products of float32 are computed in float32."""
+    """Whether compiled CUDA products of float32 may use TF32 ("high", "medium") or not ("highest"); elsewhere they do not."""
     if precision not in ("highest", "high", "medium"):
         raise RuntimeError(f"{precision} is not one of: highest, high, medium")
     _Switches.precision = precision
