@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sys
 import warnings
 from typing import Any
@@ -373,7 +375,7 @@ def test_error_on_graph_break_inside() -> None:
     assert same(Counted(g)(torch.zeros(1)), torch.ones(1))
 
 
-def test_started_generator_across_a_break_runs_eager_and_says_so() -> None:
+def test_a_generator_alive_at_a_break_is_stepped_in_python() -> None:
     def f(x):
         def g():
             yield from range(3)
@@ -385,10 +387,150 @@ def test_started_generator_across_a_break_runs_eager_and_says_so() -> None:
 
     LOG.clear()
     compiled = Counted(f)
-    with pytest.warns(RuntimeWarning, match="runs eager"):
-        got = compiled(torch.zeros(2))
+    got = compiled(torch.zeros(2))
     assert same(got, torch.full((2,), 3.0))
     assert LOG == [(0,), (1,), (2,)]
+    assert breaks.GENERATOR_BREAK.id in compiled.breaks() and not compiled.native()
+
+
+def test_generator_semantics_across_breaks() -> None:
+    def f(x):
+        def g(y):
+            got = yield y + 1
+            act(got)
+            yield y * 3
+            return "done"
+
+        it = g(x)
+        a = next(it)
+        act("between")
+        b = it.send("sent")
+        try:
+            next(it)
+        except StopIteration as e:
+            return a, b, e.value
+
+    LOG.clear()
+    expected, log = f(torch.ones(2)), LOG[:]
+    LOG.clear()
+    compiled = Counted(f)
+    assert same(compiled(torch.ones(2)), expected)
+    assert LOG == log == [("between",), ("sent",)]
+    assert not compiled.native()
+
+
+# --- errors that depend on data ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize("at", [1, 9])
+def test_errors_that_depend_on_data_are_caught_where_the_program_says(at: int) -> None:
+    def handled(x, i):
+        y = x * 2
+        try:
+            y = y[i] + 1
+        except IndexError as e:
+            return "caught", type(e).__name__, y
+        return y
+
+    def suppressed(x, i):
+        with contextlib.suppress(IndexError):
+            x = torch.index_select(x, 0, i) * 2
+        return x + 1
+
+    def cleaned(x, i):
+        with torch.no_grad():
+            try:
+                x = x[i]
+            finally:
+                LOG.append("cleaned")
+        return x
+
+    def called(x, i):
+        def inner(v):
+            return v[i] * 2
+
+        try:
+            return inner(x)
+        except IndexError:
+            return x
+
+    x, i = torch.ones(3), torch.tensor([at])
+    for fn in (handled, suppressed, called):
+        compiled = Counted(fn)
+        assert same(compiled(x, i), fn(x, i)), fn
+        assert breaks.DATA_ERROR.id in compiled.breaks(), fn
+    LOG.clear()
+    if at == 1:
+        assert same(Counted(cleaned, fullgraph=True)(x, i), x[i])  # finally catches nothing: no break
+        assert LOG == ["cleaned"]
+
+
+def test_world_calls_break_by_name() -> None:
+    def f(x):
+        logging.getLogger("capture").info("here")
+        warnings.warn("here", stacklevel=2)
+        print("here")
+        return x + 1
+
+    compiled = Counted(f)
+    with pytest.warns(UserWarning, match="here"):
+        compiled(torch.ones(1))
+    assert compiled.breaks() and set(compiled.breaks()) == {breaks.SIDE_EFFECT_CALL.id}
+
+
+# --- autograd.Function ------------------------------------------------------------------------------------------------
+FACTOR = 2.0
+
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.power = 3
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.power * x * x * FACTOR
+
+
+class Noisy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        LOG.append("forward")
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_autograd_function_is_part_of_one_graph(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(w):
+        return (Cube.apply(w * 2) + 1).sum()
+
+    compiled = torch.compile(f, backend=backend, fullgraph=True)
+
+    def gradient(fn):
+        w = torch.tensor([1.0, 2.0], requires_grad=True)
+        fn(w).backward()
+        return w.grad
+
+    assert same(gradient(compiled), gradient(f))
+    monkeypatch.setitem(globals(), "FACTOR", 5.0)  # only backward reads it
+    assert same(gradient(compiled), gradient(f))
+
+
+def test_autograd_function_with_an_effect_breaks() -> None:
+    def f(x):
+        return Noisy.apply(x) + 1
+
+    LOG.clear()
+    compiled = Counted(f)
+    for n in (1, 2):
+        assert same(compiled(torch.ones(2)), torch.full((2,), 3.0))
+        assert LOG == ["forward"] * n
+    assert breaks.CUSTOM_FUNCTION.id in compiled.breaks()
 
 
 def test_generator_functions_are_left_alone() -> None:

@@ -57,6 +57,12 @@ TENSOR_TEXT = _row(
     "repr, str and format of a tensor show values, which are known only when the graph has run.",
     "Print shapes and dtypes instead, or print outside the compiled function.",
 )
+DATA_ERROR = _row(
+    "TT0106",
+    "error that depends on data, where the program would catch it",
+    "An index out of range or a singular matrix is known only when the graph has run, and by then the try block is over.",
+    "Check before the call, or catch around the compiled function.",
+)
 OPAQUE_ITERATOR = _row(
     "TT0105",
     "iterator of unknown rest",
@@ -102,6 +108,13 @@ RANDOM_STATE = _row(
     "Use torch.rand and its like.",
 )
 
+CUSTOM_FUNCTION = _row(
+    "TT0207",
+    "autograd.Function that uses more than its arguments",
+    "It is one node that the later stages run again, so it may use arguments, constants and functions, but no other state.",
+    "Pass what it needs as an argument, and return what it must tell.",
+)
+
 # --- Python constructs ------------------------------------------------------------------------------------------------
 OPCODE = _row(
     "TT0301",
@@ -138,6 +151,12 @@ GENERATOR_TARGET = _row(
     "generator or coroutine as compile target",
     "A generator's frame outlives its call, so it runs eager as a whole; generators called inside are inlined.",
     "Compile the function that consumes it.",
+)
+GENERATOR_BREAK = _row(
+    "TT0309",
+    "generator alive at a graph break",
+    "A generator that has started cannot be rebuilt, so it is stepped in Python from its first step on.",
+    "Finish the generator before the break, or make a list of it.",
 )
 HANDLER_STATE = _row(
     "TT0307",
@@ -186,8 +205,18 @@ def unsupported(row: Break, seen: str = "") -> NoReturn:
     raise Unsupported(row.id, f"{row.name}: {seen}" if seen else row.name, row.hint)
 
 
+_GROUPS = {
+    "TT01": "Data-dependent programs", "TT02": "Calls", "TT03": "Python constructs", "TT04": "Values that cannot leave the trace",
+    "TT05": "Limits", "TT06": "Asked for",
+}  # fmt: skip
+
+
 def render() -> str:
     """The registry as Markdown, for the docs."""
-    lines = ["| id | what | why | what to do |", "|---|---|---|---|"]
-    lines += [f"| {b.id} | {b.name} | {b.explanation} | {b.hint} |" for b in REGISTRY.values()]
-    return "\n".join(lines) + "\n"
+    lines: list[str] = []
+    for prefix, title in _GROUPS.items():
+        lines += [f"## {title}", ""]
+        for b in REGISTRY.values():
+            if b.id.startswith(prefix):
+                lines += [f"### {b.id} {b.name}", "", b.explanation, "", f"**What to do.** {b.hint}", ""]
+    return "\n".join(lines)

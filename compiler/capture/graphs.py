@@ -60,6 +60,8 @@ def _record(
     fakes = [example(tx, a) for a in args]
     fake_kwargs = {k: example(tx, v) for k, v in kwargs.items()}
     out = run_on_fakes(tx, fn, fakes, fake_kwargs) if not numbers else _run_with_numbers(tx, fn, args, kwargs, numbers)
+    if tx.interp.may_raise and tx.would_be_caught():
+        breaks.unsupported(breaks.DATA_ERROR, tx.interp.may_raise)
     if not _has_tensor(out) and not tx.interp.wrote:
         return tx.from_python(out)
     nodes = tuple(argument(tx, a) for a in args)

@@ -25,6 +25,7 @@ from compiler.capture.tracer import Tracer
 from compiler.capture.translate import Frame
 from compiler.capture.values.base import Lazy, Value
 from compiler.capture.values.function import UserFunction
+from compiler.capture.values.generator import StartedGenerator
 from compiler.capture.values.number import SpecializeError
 from compiler.capture.values.objects import Observed, exception_text
 from compiler.capture.values.tensor import TensorValue
@@ -79,6 +80,8 @@ class Session:
                     self.cache.sizes.pinned |= e.places
                 except Unsupported as e:
                     if self.stop_at is not None and self.at_step <= self.stop_at:
+                        if self._stop_earlier(e):
+                            continue
                         made = self._give_up(e)
                         break
                     self._plan_break(e)
@@ -110,6 +113,16 @@ class Session:
             raise e.with_traceback(None) from None
         self.stop_at, self.reason = self.at_step - 1, e
 
+    def _stop_earlier(self, e: Unsupported) -> bool:
+        """A generator cannot cross a break once it has started; the graph ends before its first step instead."""
+        if not isinstance(e, StartedGenerator) or self.stop_at is None or e.began_at >= self.stop_at:
+            return False
+        row, because = breaks.GENERATOR_BREAK, self.reason or e
+        reason = Unsupported(row.id, f"{row.name}: {e.name}, at {because.reason}", row.hint)
+        reason.stack, self.stop_at, self.reason = because.stack, e.began_at, reason
+        reason.args = (reason._text(),)
+        return True
+
     def _trace(self, modes: tuple[Any, ...]) -> Captured:
         tx = self.tx = Tracer(self.config, self.cache.sizes)
         self.traces.append(tx)
@@ -136,6 +149,7 @@ class Session:
     def _before_step(self, frame: Frame, instr: Instr) -> None:
         if self.at_step == self.stop_at:
             raise _Here
+        self.tx.outer_step = self.at_step
         self.at_step += 1
 
     def _return(self, emit: Emitter, result: Value) -> list[str]:

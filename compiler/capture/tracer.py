@@ -32,6 +32,7 @@ from compiler.ir.graph import Graph, Node
 from compiler.sym.env import ShapeEnv
 from compiler.sym.expr import Expr
 from tinytorch import grad_mode, tape
+from tinytorch.ops.opdef import Op
 from tinytorch.tensor import Tensor
 
 #: Top-level packages whose own functions and classes are taken as they are.
@@ -44,18 +45,31 @@ _OPAQUE = frozenset(
 )
 
 
+#: Operations that look at values and may not like them.
+_CHECKED = frozenset(
+    "gather scatter scatter_add index_select index_add index index_put scatter_reduce inverse cholesky".split()
+)
+
+
 class CaptureInterp(FakeInterp):
     """Runs operations on fakes and notices what a graph must not lose: writes and random draws."""
 
     wrote: list[Tensor]
     drew: bool
+    may_raise: str  # the operation that checks its operands' values
+    draws = 0  # in the whole trace
 
     def __init__(self) -> None:
         super().__init__()
         self.begin()
 
     def begin(self) -> None:
-        self.wrote, self.drew = [], False
+        self.wrote, self.drew, self.may_raise = [], False, ""
+
+    def run(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if op.name in _CHECKED:
+            self.may_raise = op.name
+        return super().run(op, args, params)
 
     def write(self, dst: Tensor, src: Tensor) -> None:
         self.wrote.append(dst)
@@ -63,6 +77,7 @@ class CaptureInterp(FakeInterp):
 
     def draw(self, generator: Any, numel: Any, device: Any) -> tuple[Tensor, Any]:
         self.drew = True
+        self.draws += 1
         return super().draw(generator, numel, device)
 
 
@@ -100,6 +115,7 @@ class Tracer:
         self.locals: set[str] = set()  # the names they bind
         self.strict: bool | None = None  # what error_on_graph_break said
         self.steps = 0
+        self.outer_step = 0  # which instruction of the outermost frame is being traced, counted as they are run
         self._locations: dict[tuple[int, int], Location] = {}
         self._trusted: dict[str, bool] = {}
 
@@ -131,6 +147,10 @@ class Tracer:
             text = linecache.getline(code.co_filename, line)
             found = self._locations[id(code), line] = Location(code.co_filename, line, code.co_qualname, text)
         return found
+
+    def would_be_caught(self) -> bool:
+        """Whether the program has a handler for an exception raised here; ``finally`` and plain blocks are none."""
+        return any(f.catches() for f in self.frames if not f.trusted)
 
     def count_step(self) -> None:
         self.steps += 1
@@ -191,6 +211,8 @@ class Tracer:
         attributes = fn.__dict__
         if "_tt_disabled" in attributes:
             breaks.unsupported(breaks.SKIPPED_CALL, f"{fn.__qualname__}: {attributes['_tt_disabled']}")
+        if (fn.__module__ or "").partition(".")[0] in ("logging", "warnings"):
+            breaks.unsupported(breaks.SIDE_EFFECT_CALL, f"{fn.__module__}.{fn.__qualname__}")
         if (fn.__module__ or "").partition(".")[0] in _OPAQUE:
             breaks.unsupported(breaks.SKIPPED_CALL, f"{fn.__module__}.{fn.__qualname__}")
 

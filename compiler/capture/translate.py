@@ -22,7 +22,8 @@ from compiler.capture.opcodes.names import NameOps
 from compiler.capture.opcodes.operators import OperatorOps
 from compiler.capture.opcodes.refused import RefusedOps
 from compiler.capture.opcodes.stack import StackOps
-from compiler.capture.values.base import ConstantValue, NotConstantError, Value
+from compiler.capture.values.base import ConstantValue, Lazy, NotConstantError, Value, realize
+from compiler.capture.values.function import BoundMethod
 from compiler.capture.values.objects import ObjectValue, Observed
 from compiler.errors import Location, Unsupported
 
@@ -106,11 +107,43 @@ class Frame(
         self.ip = handler.target.index
         return True
 
+    def catches(self) -> bool:
+        """Whether an exception raised by the current instruction may stay in this frame."""
+        handler = self.current.handler
+        while handler is not None:
+            at = handler.target
+            following = self.instrs[at.index + 1].op
+            if at.op == "PUSH_EXC_INFO" and following == "WITH_EXCEPT_START":
+                if _may_suppress(self.tx, self.stack[handler.depth - 1]):
+                    return True
+            elif at.op == "PUSH_EXC_INFO" and (following == "POP_TOP" or self._asks_for_type(at)):
+                return True
+            handler = at.handler
+        return False
+
+    def _asks_for_type(self, at: Instr) -> bool:
+        """An ``except`` clause, not a ``finally``: the type of the exception is looked at before it goes on."""
+        for instr in self.instrs[at.index :]:
+            if instr.op in ("CHECK_EXC_MATCH", "CHECK_EG_MATCH"):
+                return True
+            if instr.op in ("RERAISE", "POP_EXCEPT"):
+                break
+        return False
+
     def location(self) -> Location:
         """The user's line that is being traced."""
         code = self.fn.code
         line = self.current.place.line or code.co_firstlineno
         return self.tx.location(code, line)
+
+
+def _may_suppress(tx: Tracer, leave: Value) -> bool:
+    """Whether ``__exit__`` may say that an exception is dealt with: the library's own managers never do."""
+    owner = leave.owner if isinstance(leave, BoundMethod) else leave
+    if isinstance(owner, Lazy):
+        owner = realize(tx, owner)
+    kind = owner.pytype()
+    return kind.__module__ == "contextlib" or not tx.is_trusted_module(kind.__module__)
 
 
 Opcode = Callable[[Frame, Instr], None]

@@ -12,13 +12,15 @@ from __future__ import annotations
 import dis
 from collections.abc import Iterator
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from compiler.capture import breaks, graphs
 from compiler.capture.models.registry import model
 from compiler.capture.protocol import attributes, calls
 from compiler.capture.values.base import NONE, TRUE, ConstantValue, Value, realize
 from compiler.capture.values.function import BoundMethod, BuiltinValue, ClassValue, ModuleValue, UserFunction
+from compiler.capture.values.number import NumberValue
+from compiler.capture.values.tensor import SymIntValue
 from compiler.errors import Unsupported
 from tinytorch import dispatch, tape
 from tinytorch.autograd.function import Function
@@ -64,10 +66,10 @@ def _closed(tx: Tracer, fn: Value, seen: set[CodeType]) -> None:
 def _globals_of(code: CodeType) -> Iterator[str]:
     for instr in dis.get_instructions(code):
         if instr.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME"):
-            breaks.unsupported(breaks.OPERATION, f"{instr.opname} inside an autograd.Function")
+            breaks.unsupported(breaks.CUSTOM_FUNCTION, f"{instr.opname} inside an autograd.Function")
         if instr.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             if any(instr.argval == fn.__name__ for fn in _WORLD):
-                breaks.unsupported(breaks.SIDE_EFFECT_CALL, f"{instr.argval} inside an autograd.Function")
+                breaks.unsupported(breaks.CUSTOM_FUNCTION, f"{instr.argval} inside an autograd.Function")
             yield instr.argval
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
@@ -75,7 +77,11 @@ def _globals_of(code: CodeType) -> Iterator[str]:
 
 
 def _fixed(tx: Tracer, value: Value, name: str, seen: set[CodeType]) -> None:
-    if isinstance(value, UserFunction):
+    if isinstance(value, SymIntValue):
+        tx.specialize(value)
+    elif isinstance(value, NumberValue):
+        value.specialize()
+    elif isinstance(value, UserFunction):
         _closed(tx, value, seen)
     elif isinstance(value, ModuleValue) and tx.is_trusted_module(value.module.__name__):
         return
@@ -89,7 +95,7 @@ def _fixed(tx: Tracer, value: Value, name: str, seen: set[CodeType]) -> None:
 
 
 def _refuse(value: Value, name: str) -> None:
-    breaks.unsupported(breaks.OPERATION, f"an autograd.Function that uses {name}: {value.describe()}")
+    breaks.unsupported(breaks.CUSTOM_FUNCTION, f"an autograd.Function that uses {name}: {value.describe()}")
 
 
 def _try_backward(tx: Tracer, cls: type[Function], args: tuple[Value, ...]) -> None:
@@ -111,9 +117,10 @@ def _try_backward(tx: Tracer, cls: type[Function], args: tuple[Value, ...]) -> N
         with dispatch.use(tx.interp):
             both()
     except Unsupported as e:
-        breaks.unsupported(breaks.OPERATION, f"the backward of {cls.__name__} needs values: {e.reason}")
-    except Exception:  # the program's own: of the forward it is raised again by the node, of the backward when that runs
-        return
+        breaks.unsupported(breaks.CUSTOM_FUNCTION, f"the backward of {cls.__name__} needs values: {e.reason}")
+    except Exception as e:  # the program's own is raised again: the forward's by the node, the backward's when that runs
+        if isinstance(e, RuntimeError) and ("traced tensor" in str(e) or "depends on the data" in str(e)):
+            breaks.unsupported(breaks.CUSTOM_FUNCTION, f"the backward of {cls.__name__} needs values: {e}")
 
 
 @model(checkpoint)

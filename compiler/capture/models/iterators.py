@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import GeneratorType
 from typing import TYPE_CHECKING
 
-from compiler.capture import wrap
+from compiler.capture import breaks, wrap
 from compiler.capture.models.registry import model
 from compiler.capture.values.base import NONE, Value
 from compiler.capture.values.function import ClassValue
@@ -46,13 +46,20 @@ def _result(tx: Tracer, outcome: tuple[bool, Value]) -> Value:
     tx.raise_value(tx.new_exception(StopIteration, args))
 
 
+def _own(gen: Value, name: str) -> GeneratorValue:
+    """A generator made in the trace; one from outside is stepped natively."""
+    if not isinstance(gen, GeneratorValue):
+        breaks.unsupported(breaks.OPAQUE_ITERATOR, f"generator.{name}")
+    return gen
+
+
 @model(GeneratorType.send)
-def send(tx: Tracer, gen: GeneratorValue, value: Value) -> Value:
-    return _result(tx, gen.resume(tx, value))
+def send(tx: Tracer, gen: Value, value: Value) -> Value:
+    return _result(tx, _own(gen, "send").resume(tx, value))
 
 
 @model(GeneratorType.throw)
-def throw(tx: Tracer, gen: GeneratorValue, exc: Value, *rest: Value) -> Value:
+def throw(tx: Tracer, gen: Value, exc: Value, *rest: Value) -> Value:
     if isinstance(exc, ClassValue):
         value = rest[0] if rest else NONE
         if isinstance(value, ObjectValue) and value.is_exception():
@@ -60,10 +67,10 @@ def throw(tx: Tracer, gen: GeneratorValue, exc: Value, *rest: Value) -> Value:
         else:
             exc = tx.protocol.call(tx, exc, [] if value is NONE else [value], {})
     assert isinstance(exc, ObjectValue)
-    return _result(tx, gen.throw(tx, exc))
+    return _result(tx, _own(gen, "throw").throw(tx, exc))
 
 
 @model(GeneratorType.close)
-def close(tx: Tracer, gen: GeneratorValue) -> Value:
-    gen.close(tx)
+def close(tx: Tracer, gen: Value) -> Value:
+    _own(gen, "close").close(tx)
     return NONE

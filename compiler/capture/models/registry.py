@@ -143,7 +143,7 @@ def refuse(tx: Tracer, fn: Any, args: list[Value]) -> NoReturn:
     module = getattr(fn, "__module__", None) or getattr(getattr(fn, "__objclass__", None), "__module__", "") or ""
     shown = f"{module}.{name}" if module and module != "builtins" else name
     owner = getattr(fn, "__objclass__", None) or getattr(fn, "__self__", None)
-    if isinstance(fn, Callable) and _hashable(fn) and fn in _WORLD:  # type: ignore[arg-type]
+    if module == "_warnings" or (isinstance(fn, Callable) and _hashable(fn) and fn in _WORLD):  # type: ignore[arg-type]
         breaks.unsupported(breaks.SIDE_EFFECT_CALL, shown)
     if module.startswith(("random", "_random", "numpy.random")) or "random" in type(owner).__module__:
         breaks.unsupported(breaks.RANDOM_STATE, shown)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from compiler.capture.tracer import Tracer
 
 
+#: Library classes whose methods programs do replace: these are trusted to be what they are only as long as they are.
+_REPLACEABLE = ("tinytorch.nn", "tinytorch.optim")
 _CLASS_METHOD = type(dict.__dict__["fromkeys"])
 _TUPLE_GETTER = type(collections.namedtuple("_Example", "field").__dict__["field"])
 _LRU_CACHE = type(functools.lru_cache(len))
@@ -82,6 +84,9 @@ def bind(tx: Tracer, owner: type, name: str, raw: Any, instance: Value | None, c
     kind = type(raw)
     if kind is FunctionType:
         fn = class_attribute(tx, owner, name, raw)
+        if owner.__module__.startswith(_REPLACEABLE):
+            where = tx.namespace.source(cls).attr(name)
+            tx.guard("METHOD", "{0} is {1}", where, tx.namespace.source(raw, raw.__qualname__))
         return fn if instance is None else BoundMethod(fn, instance)
     if kind is classmethod:
         inner = _inner_function(tx, owner, name, raw)

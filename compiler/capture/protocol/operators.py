@@ -222,8 +222,13 @@ def is_(tx: Tracer, a: Value, b: Value) -> bool:
         return False
     if isinstance(a, BoundMethod) and isinstance(b, BoundMethod):
         return False
-    if a.source is not None and b.source is not None and a.real() is not None:
-        tx.guard("ALIAS", "{0} is not {1}", a.source, b.source)
+    if a.source is None or b.source is None or a.real() is None:
+        return False
+    if a.real() is b.real():
+        if a.source != b.source:
+            tx.guard("ALIAS", "{0} is {1}", a.source, b.source)
+        return True
+    tx.guard("ALIAS", "{0} is not {1}", a.source, b.source)
     return False
 
 

@@ -13,11 +13,21 @@ from compiler.capture import breaks
 from compiler.capture.values.base import NONE, Value, realize
 from compiler.capture.values.iterator import IteratorValue
 from compiler.capture.values.objects import ObjectValue, Observed
+from compiler.errors import Unsupported
 
 if TYPE_CHECKING:
     from compiler.capture.emit import Emitter
     from compiler.capture.tracer import Tracer
     from compiler.capture.translate import Frame
+
+
+class StartedGenerator(Unsupported):
+    """A generator that has started is needed outside of the trace."""
+
+    def __init__(self, name: str, began_at: int) -> None:
+        row = breaks.RECONSTRUCT
+        super().__init__(row.id, f"{row.name}: generator {name} that has started", row.hint)
+        self.name, self.began_at = f"generator {name}", began_at
 
 
 class GeneratorValue(IteratorValue):
@@ -31,6 +41,7 @@ class GeneratorValue(IteratorValue):
         self.started = False
         self.ended = False
         self.running = False
+        self.began_at = 0  # the outermost frame's step that first advanced it
 
     def children(self) -> list[Value]:
         if not self.started:
@@ -58,6 +69,8 @@ class GeneratorValue(IteratorValue):
         if self.started and thrown is None:
             assert sent is not None
             frame.push(sent)
+        if not self.started:
+            self.began_at = tx.outer_step
         self.started = self.running = True
         handled = tx.handled
         try:
@@ -146,7 +159,7 @@ class GeneratorValue(IteratorValue):
         if self.ended:
             return f"{emit.obj(_ended)}()"
         if self.started:
-            breaks.unsupported(breaks.RECONSTRUCT, f"generator {self.frame.fn.qualname} that has started")
+            raise StartedGenerator(self.frame.fn.qualname, self.began_at)
         fn, args, kwargs = self.call
         parts = [emit.load(a) for a in args] + [f"{k}={emit.load(v)}" for k, v in kwargs.items()]
         return f"{emit.load(fn)}({', '.join(parts)})"
