@@ -131,7 +131,7 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Config:
     out = Config()
     for f in fields(Config):
         text = environ.get(f.metadata["env"])
-        if text is not None:
+        if text:  # a variable set to nothing is as good as unset
             try:
                 setattr(out, f.name, _parse(text, str(f.type)))
             except (KeyError, ValueError, TypeError) as e:
