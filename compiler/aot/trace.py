@@ -155,7 +155,8 @@ class Tracer:
         """A placeholder whose value ``t``, a tensor or a size, is."""
         node = self.graph_input(name)
         self._describe(node, t)
-        node.meta.pop("stack", None)
+        for key in ("stack", *_MARKS):
+            node.meta.pop(key, None)
         if isinstance(t, Tensor):
             self.own(t, node, origin)
         return node
@@ -200,6 +201,8 @@ class Tracer:
         with self.graph.inserting_after(inputs[-1]) if inputs else self.graph.inserting_before(None):
             node = self.graph.get_attr(name)
         self._describe(node, fake)
+        for key in _MARKS:
+            node.meta.pop(key, None)
         self.own(fake, node, -1)
         self._lifted[id(t._data)] = (t._data, fake)
         return fake

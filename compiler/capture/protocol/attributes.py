@@ -85,7 +85,7 @@ def bind(tx: Tracer, owner: type, name: str, raw: Any, instance: Value | None, c
     if kind is FunctionType:
         fn = class_attribute(tx, owner, name, raw)
         if owner.__module__.startswith(_REPLACEABLE):
-            where = tx.namespace.source(cls).attr(name)
+            where = tx.namespace.source(cls if getattr(cls, name, None) is raw else owner).attr(name)  # else by super()
             tx.guard("METHOD", "{0} is {1}", where, tx.namespace.source(raw, raw.__qualname__))
         return fn if instance is None else BoundMethod(fn, instance)
     if kind is classmethod:
