@@ -2,8 +2,9 @@
 
 Stage: loop.  In: the groups that ``fuse`` made.  Out: groups with copies of cheap nests in them, fewer stores and loads.
 A value is worth recomputing if it takes no elementary function (on a GPU, few) and all it is made of is read by its
-readers anyway, or is small (the mean of a row, a bias), or smaller than the value itself (half-precision sources of a
-float32 value): then every copy saves memory traffic and the value need not be stored at all.
+readers anyway, or is small (the mean of a row, a bias), or no larger than the value itself (half-precision sources of a
+float32 value; a residual stream that is in memory anyway, instead of its difference from the mean): then no copy costs
+memory traffic and the value need not be stored at all.
 The partitioner decides the same between forward and backward; this serves graphs that hold both, and all others.
 Read next: ``order``.
 """
@@ -62,7 +63,8 @@ def _with_copy(fuser: Fuser, nest: Nest, buffer: str, reader: Group) -> Group | 
     size = fuser.bytes(buffer)
     have = {r.buffer for n in reader.nests for r in n.reads} | {w.buffer for n in reader.nests for w in n.writes}
     new = {r.buffer: fuser.bytes(r.buffer) for r in nest.reads if r.buffer not in have}
-    if any(b * SMALL > size for b in new.values()) and sum(new.values()) >= size:
+    big = {b: n for b, n in new.items() if n * SMALL > size}
+    if sum(big.values()) > size or (sum(big.values()) == size and not all(_kept_anyway(fuser, b, nest) for b in big)):
         return None
     if any(n.number == nest.number for n in reader.nests):
         return None
@@ -76,6 +78,17 @@ def _with_copy(fuser: Fuser, nest: Nest, buffer: str, reader: Group) -> Group | 
     joint = fuser.joint(Group((copy,), tuple(a.name for a in copy.axes)), Group(nests, reader.spine))
     kept = joint is not None and len(joint.spine) == len(reader.spine)
     return joint if kept else None
+
+
+def _kept_anyway(fuser: Fuser, buffer: str, nest: Nest) -> bool:
+    """Is a source in memory whether or not values are recomputed from it: an input, or read by another kernel?"""
+    if fuser.buffers[buffer].device == "cpu":
+        return False
+    home = {n for b in (nest.writes[0].buffer, buffer) for n in fuser.writers.get(b, ())}
+    users = [t for t in fuser.tasks.values() if buffer in t.reads]
+    return buffer not in fuser.writers or any(
+        isinstance(t, ExternCall) or not home & {n.number for n in t.nests} for t in users
+    )
 
 
 def _moved(s: ir.Stmt, old: str, new: str) -> ir.Stmt:
