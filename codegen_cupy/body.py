@@ -15,6 +15,7 @@ from codegen_cupy import index
 from codegen_cupy import nest as nests
 from codegen_cupy.combines import Accumulator
 from codegen_cupy.nest import Axis, Flat, Nest, divides, rest_along, used
+from codegen_cupy.rough import rough
 from codegen_cupy.schedule import Schedule
 from codegen_cupy.spell import cast, from_memory, literal, memory_type, register_type, spell, to_memory
 from compiler.loop.ir import (
@@ -86,6 +87,30 @@ class Emitter:
                 self.dtype[s.name] = int64
             elif isinstance(s, Init):
                 self.dtype.update(zip(s.names, s.dtypes, strict=True))
+        self.rough = frozenset[str]() if self.schedule.strict else rough(self.nest, self.buffers)
+        self.erfs = self._erfs_plus_one() if self.rough else {}
+        self.inverses = self._above_one() if self.rough else frozenset()
+
+    def _erfs_plus_one(self) -> dict[str, str]:
+        """``erf`` values that are only ever used in ``1 + erf(x)``, which is computed as a whole: name -> x."""
+        stmts = list(nests.walk(self.nest.body))
+        found = {
+            s.name: s.args[0] for s in stmts
+            if isinstance(s, Let) and s.fn == "erf" and s.name in self.rough and isinstance(s.args[0], str)
+        }  # fmt: skip
+        for s in stmts:
+            plus_one = isinstance(s, Let) and s.fn == "add" and 1.0 in s.args and s.name in self.rough
+            for n in () if plus_one else used(s):
+                found.pop(n, None)
+        return found
+
+    def _above_one(self) -> frozenset[str]:
+        """Values of the form ``1 + exp(...)``: their inverse needs no care."""
+        stmts = [s for s in nests.walk(self.nest.body) if isinstance(s, Let)]
+        exps = {s.name for s in stmts if s.fn in ("exp", "exp2")}
+        return frozenset(
+            s.name for s in stmts if s.fn == "add" and any(a in exps for a in s.args) and any(_at_least_one(a) for a in s.args)
+        )
 
     # --- lines ---
     @property
@@ -167,10 +192,20 @@ class Emitter:
         if s.fn == "const":
             self.define(s.name, s.dtype, literal(s.args[0], s.dtype))  # type: ignore[arg-type]
             return
+        if s.name in self.erfs:
+            return
+        erf = next((a for a in s.args if isinstance(a, str) and a in self.erfs), None)
+        if erf is not None:
+            self.define(s.name, s.dtype, f"one_plus_erf({self.text[self.erfs[erf]]})")
+            return
         args = [self.operand(a, src) for a in s.args]
         if s.fn == "where":
             args[0] = self.operand(s.args[0], bool_)
-        self.define(s.name, s.dtype, spell(s.fn, tuple(args), src, s.dtype, strict=self.schedule.strict))
+        is_rough = s.name in self.rough
+        if is_rough and s.fn == "div" and s.args[1] in self.inverses and s.args[0] == 1.0:
+            self.define(s.name, s.dtype, f"rough_inverse({args[1]})")
+            return
+        self.define(s.name, s.dtype, spell(s.fn, tuple(args), src, s.dtype, strict=self.schedule.strict, rough=is_rough))
 
     def wide_index(self, e: Int) -> str:
         """An index as an int64 value: axes are widened first where 32 bits might not hold it."""
@@ -347,6 +382,9 @@ class Section:
         out = {id(s): f"{safe(s.buffer)}_pack{n or ''}" for n, s in enumerate(stores)}
         for s in stores:
             e.line(f"Pack<{memory_type(e.buffers[s.buffer].dtype)}, {v}> {out[id(s)]};")
+        folded = [s for s in self.stmts if isinstance(s, Update) and s.combine == "softmax" and not self._in_vector(s)]
+        for s in folded:
+            e.line(f"{register_type(e.dtype[s.names[0]])} {safe(s.names[0])}_new[{v}];")
         start = e.text[self.axis.name]
         groups = self._philox_groups(same)
         for name in groups.values():
@@ -358,12 +396,29 @@ class Section:
                 for s in self.stmts:
                     if id(s) in groups:
                         self._philox(s, groups[id(s)])
+                    elif s in folded:
+                        value = e.operand(s.values[0], e.dtype[s.names[0]])
+                        e.line(f"{safe(s.names[0])}_new[k] = {value};")
                     elif id(s) not in same:
                         self._one(s, packs, out)
                 self._export()
+        for s in folded:
+            self._fold(s)
         for s in stores:
             text, mask = f"store_pack({safe(s.buffer)} + {e.index(s.index)}, {out[id(s)]});", e.mask(s)
             e.line(f"if ({mask}) {text}" if mask else text)
+
+    def _in_vector(self, s: Update) -> bool:
+        """Does each neighbour have an accumulator of its own?"""
+        return "[k]" in self.e.accumulators[s.names[0]][1]
+
+    def _fold(self, s: Update) -> None:
+        """All neighbours into an online softmax at once."""
+        e = self.e
+        t = register_type(e.dtype[s.names[0]])
+        fn = "rough_exp" if s.names[0] in e.rough else "exp" if t == "double" else "expf"
+        x = e.accumulators[s.names[0]][1]
+        e.line(f"{x} = with_neighbours({x}, {safe(s.names[0])}_new, []({t} x) {{ return {fn}(x); }});")
 
     def _one(self, s: Stmt, packs: dict[str, str], out: dict[int, str]) -> None:
         e = self.e
@@ -430,11 +485,22 @@ class Section:
         inner = {x.name: x for x in self.stmts if isinstance(x, (Let, Load, Index)) and id(x) not in same}
         for name in names:
             x = inner.get(name) if isinstance(name, str) else None
-            if isinstance(x, Index) and _numerator(x.expr, FloorDiv) is not flat:
+            if isinstance(x, Index) and not self._steps_by_fours(x.expr):
                 return False
             if isinstance(x, Load) or (isinstance(x, Let) and not self._same_in_four(x.args, flat, same)):
                 return False
         return self.axis.name not in names
+
+    def _steps_by_fours(self, e: Int) -> bool:
+        """Does the axis appear only inside of quotients by four, whose numerators start at a multiple of four?"""
+        _, terms = lift(e).split()
+        for monomial, _ in terms:
+            for atom in monomial.factors():
+                if self.axis.symbol in atom.free_symbols:
+                    inner = _numerator(atom, FloorDiv)
+                    if inner is None or not self._starts_at_four(inner):
+                        return False
+        return True
 
     def _philox(self, s: Stmt, words: str) -> None:
         assert isinstance(s, Let)
@@ -465,6 +531,10 @@ class Section:
 def _numerator(e: Int, kind: type[FloorDiv] | type[Mod]) -> Expr | None:
     """``x`` of ``x // 4`` or ``x % 4``."""
     return e.num if isinstance(e, kind) and e.den == 4 else None
+
+
+def _at_least_one(a: Value) -> bool:
+    return not isinstance(a, str) and a >= 1
 
 
 # --- combining stores -----------------------------------------------------------------------------------------------

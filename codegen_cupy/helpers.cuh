@@ -54,6 +54,36 @@ __device__ __forceinline__ float nan_max(float a, float b) { float c; asm("max.N
 __device__ __forceinline__ float nan_min(float a, float b) { float c; asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b)); return c; }
 #endif
 
+//: rough_exp rough_exp2 rough_inverse rough_div one_plus_erf
+// For values that are rounded to half precision: the special function unit's answers (2 ulp, results below 2**-126 are 0;
+// exp of x errs by |x| 2**-23 relatively, at most 2**-16 where it is finite).
+#ifndef TT_EMULATE
+__device__ __forceinline__ float rough_exp2(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+__device__ __forceinline__ float rough_inverse(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+__device__ __forceinline__ float rough_div(float a, float b) { float y; asm("div.full.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
+#else
+__device__ __forceinline__ float rough_exp2(float x) { float y = exp2f(x); return y < 1.17549435e-38f ? 0.0f : y; }
+__device__ __forceinline__ float rough_inverse(float x) { float y = 1.0f / x; return fabsf(y) < 1.17549435e-38f ? y * 0.0f : y; }
+__device__ __forceinline__ float rough_div(float a, float b) { return a / b; }
+#endif
+__device__ __forceinline__ float rough_exp(float x) { return rough_exp2(x * 1.44269504f); }
+// 1 + erf(x) without cancellation: the Chebyshev fit of the complementary error function of Press et al., Numerical
+// Recipes, 6.2, relative error 1.2e-7.
+__device__ __forceinline__ float one_plus_erf(float x) {
+    float z = fabsf(x), t = rough_inverse(1.0f + 0.5f * z), p = 0.17087277f;
+    p = -0.82215223f + t * p;
+    p = 1.48851587f + t * p;
+    p = -1.13520398f + t * p;
+    p = 0.27886807f + t * p;
+    p = -0.18628806f + t * p;
+    p = 0.09678418f + t * p;
+    p = 0.37409196f + t * p;
+    p = 1.00002368f + t * p;
+    p = -1.26551223f + t * p;
+    float y = t * rough_exp(p - z * z);
+    return x < 0.0f ? y : 2.0f - y;
+}
+
 //: sign_of
 template <class T> __device__ __forceinline__ T sign_of(T x) { return x != x ? x : (T)((x > (T)0) - (x < (T)0)); }
 
@@ -117,9 +147,8 @@ __device__ __forceinline__ PhiloxWords philox_words(long long seed, long long co
     unsigned k0 = (unsigned)seed, k1 = (unsigned)((unsigned long long)seed >> 32);
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
-        unsigned h0 = __umulhi(0xD2511F53u, c0), l0 = 0xD2511F53u * c0;
-        unsigned h1 = __umulhi(0xCD9E8D57u, c2), l1 = 0xCD9E8D57u * c2;
-        c0 = h1 ^ c1 ^ k0; c1 = l1; c2 = h0 ^ c3 ^ k1; c3 = l0;
+        unsigned long long a = 0xD2511F53ull * c0, b = 0xCD9E8D57ull * c2;  // one wide multiplication each
+        c0 = (unsigned)(b >> 32) ^ c1 ^ k0; c1 = (unsigned)b; c2 = (unsigned)(a >> 32) ^ c3 ^ k1; c3 = (unsigned)a;
         k0 += 0x9E3779B9u; k1 += 0xBB67AE85u;
     }
     PhiloxWords out;
@@ -193,7 +222,7 @@ template <class T> struct MergeMoments {
     }
 };
 
-//: ExpSum MergeExpSum settled
+//: ExpSum MergeExpSum settled with_neighbours
 // Running maximum and sum of exp(x - maximum): the online softmax (Milakov and Gimelshein, 2018).
 template <class T> struct ExpSum { T peak, sum; };
 template <class T> struct MergeExpSum {
@@ -206,6 +235,19 @@ template <class T> struct MergeExpSum {
         return out;
     }
 };
+
+// Some neighbours at once: one exponential for what was summed before, one for each of them.
+template <int N, class T, class Exp>
+__device__ __forceinline__ ExpSum<T> with_neighbours(ExpSum<T> a, const T (&x)[N], Exp exponential) {
+    T peak = a.peak;
+#pragma unroll
+    for (int k = 0; k < N; ++k) peak = nan_max(peak, x[k]);
+    T level = peak - peak == (T)0 ? peak : (T)0;  // no infinity is taken from an infinity: settled sees to those
+    T sum = a.sum * exponential((a.peak > peak ? peak : a.peak) - level);
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum += exponential(x[k] - level);
+    return ExpSum<T>{peak, sum};
+}
 
 // The joined sum as exp(x - maximum) means it: 0 where all is -inf, NaN where the maximum is +inf.
 template <class T> __device__ __forceinline__ ExpSum<T> settled(ExpSum<T> a) {

@@ -6,11 +6,13 @@ can do everything that is done at a point.  Read next: ``rows``.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from codegen_cupy.body import Emitter, safe
 from codegen_cupy.kernel_text import Source, finish
-from codegen_cupy.nest import Axis, Nest, vectorizable
+from codegen_cupy.nest import Axis, Nest, defined, used, vectorizable, walk
 from codegen_cupy.schedule import Schedule
-from compiler.loop.ir import Int, Kernel
+from compiler.loop.ir import Int, Kernel, Let, Load, Stmt, Store
 from compiler.sym.expr import as_int, ceildiv, lift
 
 
@@ -23,6 +25,10 @@ def emit(kernel: Kernel, nest: Nest, schedule: Schedule, name: str) -> Source:
     if schedule.wide:
         thread, stride = "(long long)blockIdx.x * blockDim.x + threadIdx.x", f"(long long){stride}"
     total = e.index(points)
+    common, body = _invariant(nest) if nest.axes else ((), nest.body)
+    for s in common:
+        e.statement(s)
+    nest = replace(nest, body=body)
     with e.block(f"for ({t} at = {thread}; at < {total}; at += {stride})"):
         unflatten(e, nest.axes, "at", v)
         if v > 1 and vectorizable(nest.body):
@@ -31,7 +37,29 @@ def emit(kernel: Kernel, nest: Nest, schedule: Schedule, name: str) -> Source:
             for s in nest.body:
                 e.statement(s)
     work = as_int(ceildiv(points, schedule.threads))
-    return finish(e, name, work=work, block=(schedule.threads, 1), max_blocks=2**30 // schedule.threads)
+    few = any(isinstance(s, Let) and s.fn in _SLOW for s in common)
+    most = FEW_THREADS if few else 2**30
+    return finish(e, name, work=work, block=(schedule.threads, 1), max_blocks=most // schedule.threads)
+
+
+#: What is worth computing once for many points: threads are then few, and each does several points.
+_SLOW = frozenset("pow exp log sqrt div fmod sin cos".split())
+FEW_THREADS = 132 * 2048
+
+
+def _invariant(nest: Nest) -> tuple[tuple[Stmt, ...], tuple[Stmt, ...]]:
+    """(what is the same at all points, the rest): an optimizer's bias correction need not be computed by each."""
+    varying = {a.name for a in nest.axes} | {s.buffer for s in walk(nest.body) if isinstance(s, Store)}
+    common: list[Stmt] = []
+    rest: list[Stmt] = []
+    for s in nest.body:
+        plain = isinstance(s, Let) or (isinstance(s, Load) and s.mask is None and s.buffer not in varying)
+        if plain and not set(used(s)) & varying:
+            common.append(s)
+        else:
+            rest.append(s)
+            varying |= set(defined((s,)))
+    return tuple(common), tuple(rest)
 
 
 def unflatten(e: Emitter, axes: tuple[Axis, ...], flat: str, vector: int = 1) -> None:

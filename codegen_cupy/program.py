@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from codegen_cupy import attention, graphs, launch, many, matmul
+from codegen_cupy import attention, graphs, launch, many, matmul, tune
 from codegen_cupy.host import EXTERN_KERNELS, Recipe, prepare
 from codegen_cupy.machine import machine
+from codegen_cupy.matmul import allow_tf32
 from compiler import logs
 from compiler.loop.ir import Plan
 from tinytorch.device import emulated as emulating
@@ -39,13 +40,14 @@ class Program:
         self.strict = getattr(config, "numerics", "fast") == "strict"
         self.emulate = emulating() or bool(getattr(config, "cuda_emulate", False))
         self.graphs = bool(getattr(config, "cudagraphs", False))
+        self.pick = tune.picker(config, self.emulate) if getattr(config, "autotune", False) else None
         self._runs: dict[tuple[tuple[int, ...], bool, bool], Callable[[Sequence[Any]], list[Any]]] = {}
         self._lock = threading.Lock()
         if not plan.sizes:
-            self._run_for((), True, matmul.allow_tf32())
+            self._run_for((), True, allow_tf32())
 
     def __call__(self, arrays: Sequence[Any], sizes: Sequence[int] = ()) -> list[Any]:
-        key = (tuple(sizes), self._aligned(arrays), matmul.allow_tf32())
+        key = (tuple(sizes), self._aligned(arrays), allow_tf32())
         run = self._runs.get(key)
         if run is None:
             run = self._run_for(*key)
@@ -56,7 +58,8 @@ class Program:
         named = dict(zip(self.plan.sizes, sizes, strict=True))
         missing = not self.emulate and matmul.library() is None
         without = frozenset({"matmul"}) if missing else frozenset()
-        return many.joined(prepare(self.plan, named, aligned=aligned, strict=self.strict, without=without))
+        recipe = prepare(self.plan, named, aligned=aligned, strict=self.strict, pick=self.pick, without=without)
+        return many.joined(recipe)
 
     def _run_for(self, sizes: tuple[int, ...], aligned: bool, tf32: bool) -> Callable[[Sequence[Any]], list[Any]]:
         with self._lock:

@@ -11,7 +11,7 @@ Short rows are kept in registers between loops (``Schedule.chunks``): read once,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from codegen_cupy.body import Emitter, Kept, atomic, safe
 from codegen_cupy.combines import Accumulator
@@ -39,6 +39,7 @@ class RowKernel:
         self.stored: set[str] = set()  # buffers written since the last barrier
         self.several = schedule.team > WARP or schedule.kind == "column"
         self.kept = Kept({})
+        self.rows: dict[tuple[str, str], tuple[Load, Loop]] = {}  # what the kept rows are first read by
         self.gathered: dict[int, tuple[Store, str, Loop]] = {}  # combining stores gathered over the points of a team
 
     # --- the frame ---
@@ -76,8 +77,19 @@ class RowKernel:
         first = block if per_block == 1 else f"{block} * {per_block}"
         if s.blocks:
             step = "gridDim.x" if per_block == 1 else f"gridDim.x * {per_block}"
+            self._declare_kept()
+            self._load_common_rows()
+            ahead = self._ahead() if s.prefetch and per_block == 1 else {}
+            if ahead:
+                self._ask(first, points, ahead)
             with e.block(f"for ({t} first = {first}; first < {points}; first += {step})"):
                 self._place("first", within if per_block > 1 else None, points)
+                for key, name in ahead.items():
+                    e.pragma("unroll")
+                    e.line(f"for (int c = 0; c < {s.chunks}; ++c) {self.kept.names[key]}[c] = {name}[c];")
+                    self.kept.loaded.add(key)
+                if ahead:
+                    self._ask(f"first + {step}", points, ahead)
                 self._point()
                 if self.several:
                     e.line("__syncthreads();")
@@ -98,7 +110,8 @@ class RowKernel:
 
     # --- one point ---
     def _point(self) -> None:
-        self._declare_kept()
+        if not self.schedule.blocks:
+            self._declare_kept()
         for s in self.nest.body:
             if isinstance(s, Loop):
                 self._barrier_before(s)
@@ -134,6 +147,11 @@ class RowKernel:
                 self._settle(acc)
 
     def _rounds(self, loop: Loop) -> None:
+        with self._each_round(loop) as axis:
+            self._round(loop, axis)
+
+    @contextmanager
+    def _each_round(self, loop: Loop) -> Iterator[str]:
         """Unrolled rounds, so that what a round reads can stay in registers."""
         e, s = self.e, self.schedule
         axis, n = safe(loop.axis), loop.extent
@@ -142,12 +160,10 @@ class RowKernel:
             where = "lane" if s.chunks == 1 else f"c * {s.team} + lane"
             where = where if s.vector == 1 else f"({where}) * {s.vector}"
             e.line(f"const int {axis} = {where};")
+            e.text[loop.axis] = axis
             exact = isinstance(n, int) and n == s.chunks * s.team * s.vector
-            if exact:
-                self._round(loop, axis)
-            else:
-                with e.block(f"if ({axis} < {e.index(n)})"):
-                    self._round(loop, axis)
+            with nullcontext() if exact else e.block(f"if ({axis} < {e.index(n)})"):
+                yield axis
 
     def _strided(self, loop: Loop) -> None:
         """A loop with the team side by side, each lane at every ``team``-th vector."""
@@ -185,17 +201,55 @@ class RowKernel:
         written = {x.buffer for x in walk(self.nest.body) if isinstance(x, Store)}
         seen: dict[tuple[str, str], int] = {}
         first: dict[tuple[str, str], Load] = {}
+        loops: dict[tuple[str, str], Loop] = {}
         for loop in inner_loops(self.nest):
             for key, load in {Kept.key(x, loop_axes(loop)): x for x in loop.body if isinstance(x, Load)}.items():
                 if self._can_keep(load, loop, written):
                     seen[key] = seen.get(key, 0) + 1
                     first.setdefault(key, load)
+                    loops.setdefault(key, loop)
         for key, count in seen.items():
             if count > 1:
+                self.rows[key] = first[key], loops[key]
                 name = f"{safe(first[key].name)}_row"
                 t = memory_type(e.buffers[key[0]].dtype)
                 e.line(f"{t if s.vector == 1 else f'Pack<{t}, {s.vector}>'} {name}[{s.chunks}];")
                 self.kept.names[key] = name
+
+    def _load_common_rows(self) -> None:
+        """Kept rows that are the same for all points (a norm's weight) are read once."""
+        points = {a.name for a in self.nest.axes}
+        for key, (load, loop) in self.rows.items():
+            if not isinstance(loop, Flat) and not {n.name for n in lift(load.index).free_symbols} & points:
+                with self._each_round(loop):
+                    self.e.line(self._read_row(self.kept.names[key], load))
+                self.kept.loaded.add(key)
+
+    def _ahead(self) -> dict[tuple[str, str], str]:
+        """Arrays for the next point's rows."""
+        e, s = self.e, self.schedule
+        out: dict[tuple[str, str], str] = {}
+        for key, (load, loop) in self.rows.items():
+            if key not in self.kept.loaded and not isinstance(loop, Flat):
+                out[key] = f"{safe(load.name)}_next"
+                t = memory_type(e.buffers[load.buffer].dtype)
+                e.line(f"{t if s.vector == 1 else f'Pack<{t}, {s.vector}>'} {out[key]}[{s.chunks}];")
+        return out
+
+    def _ask(self, point: str, points: str, ahead: dict[tuple[str, str], str]) -> None:
+        """Read the rows of another point."""
+        e = self.e
+        with e.block(f"if ({point} < {points})"):
+            e.line(f"const {e.int_type} point = {point};")
+            unflatten(e, self.nest.axes, "point")
+            for key, name in ahead.items():
+                load, loop = self.rows[key]
+                with self._each_round(loop):
+                    e.line(self._read_row(name, load))
+
+    def _read_row(self, name: str, load: Load) -> str:
+        where, v = self.e.index(load.index), self.schedule.vector
+        return f"{name}[c] = {safe(load.buffer)}[{where}];" if v == 1 else f"{name}[c] = load_pack<{v}>({safe(load.buffer)} + {where});"
 
     def _can_keep(self, load: Load, loop: Loop, written: set[str]) -> bool:
         """Plain reads along the row, not of something this kernel writes."""
@@ -208,7 +262,7 @@ class RowKernel:
             self.schedule.vector == 1 or self._aligned(load, loop)
         )
 
-    def _aligned(self, load: Load, loop: Loop) -> bool:
+    def _aligned(self, load: Load | Store, loop: Loop) -> bool:
         found = rest_along(load.index, fast_axis(loop).symbol)
         return found is not None and divides(self.schedule.vector, found[1], dict(self.schedule.facts))
 
@@ -328,6 +382,14 @@ class RowKernel:
 
     def _add_to_memory(self, x: Store, name: str, loop: Loop) -> None:
         e, s = self.e, self.schedule
+        d = e.buffers[x.buffer].dtype
+        if s.vector % 4 == 0 and d.name == "float32" and self._aligned(x, loop):
+            with self._each_round(loop) as axis:
+                for k in range(0, s.vector, 4):
+                    e.text[loop.axis] = f"({axis} + {k})" if k else axis
+                    four = ", ".join(f"{name}[c][{k + j}]" for j in range(4))
+                    e.line(f"add_4(&{safe(x.buffer)}[{e.index(x.index)}], {four});")
+            return
         with self._mine(loop):
             add = atomic("add", f"&{safe(x.buffer)}[{e.index(x.index)}]", self._slot(name), e.buffers[x.buffer].dtype)
             e.line(f"if ({safe(loop.axis)} < {e.index(loop.extent)}) {add}")

@@ -24,6 +24,7 @@ from compiler.sym.expr import Symbol
 
 WARP = 32
 SHARED_BYTES = 40 * 1024  # of static shared memory a block may use; 48 KB is the limit
+ONLINE = 16384  # elements: longer rows go through the online softmax, shorter ones stay in registers
 MULTIPROCESSORS = 132  # of the machine schedules are made for; only a hint for how far to split
 
 
@@ -42,6 +43,7 @@ class Schedule:
     blocks   row: at most so many blocks, each doing several points; 0: a block per point (or per ``rows`` points)
     wide     64-bit indices
     facts    (size symbol, power of two that divides it)
+    prefetch row with blocks: a team asks for its next row before it works on this one
     restrict the buffers of a launch do not overlap
     """
 
@@ -57,6 +59,7 @@ class Schedule:
     facts: tuple[tuple[str, int], ...] = ()
     restrict: bool = True
     strict: bool = False
+    prefetch: bool = False
 
     @property
     def rows(self) -> int:
@@ -174,15 +177,19 @@ def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int,
         team = 512
         split = max(1, min(-(-2 * MULTIPROCESSORS * 1024 // (team * points)), length // (team * vector * 2)))
         keep = keep and split == 1
+    if keep and len(loops) == 1 and length > ONLINE and _one_softmax(nest):
+        keep = False
+    if split == 1 and not keep and (points >= MULTIPROCESSORS * 8):  # many rows: small blocks, several on each multiprocessor
+        team = min(team, 256)
     threads = team if team > WARP else 128
     gathers = keep and sums
     blocks = 0
     if gathers:  # few blocks of many rows: each block adds its sums to memory once
-        threads = team if rounds * team * vector * sum_bytes > SHARED_BYTES else max(team, 512)
-        blocks = MULTIPROCESSORS * max(1, 1024 // threads)
+        threads = max(team, 256)
+        blocks = MULTIPROCESSORS * max(1, 512 // threads)
     return replace(
         base, kind="row", vector=vector, team=team, threads=threads, chunks=rounds if keep else 0, split=split,
-        blocks=blocks,
+        blocks=blocks, prefetch=gathers and threads == team,
     )  # fmt: skip
 
 
@@ -200,6 +207,12 @@ def _scan(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int
     while team < 512 and team * vector * 2 <= length:
         team *= 2
     return replace(base, kind="scan", vector=vector, team=team, threads=team)
+
+
+def _one_softmax(nest: Nest) -> bool:
+    """Is all that is done with a row a softmax's maximum and sum?  Then one pass will do, with nothing to be kept."""
+    updates = [s for s in walk(nest.body) if isinstance(s, Update)]
+    return all(s.combine == "softmax" for s in updates) and bool(updates)
 
 
 def _rereads(nest: Nest) -> bool:

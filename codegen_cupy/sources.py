@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from codegen_cupy import columns, phases, pointwise, rows, scans, tiles
+from codegen_cupy import columns, onehot, online, phases, pointwise, rows, scans, tiles
 from codegen_cupy import nest as nests
 from codegen_cupy.kernel_text import Source
 from codegen_cupy.nest import Nest
@@ -60,7 +60,7 @@ def _phases(
     first = phases.row_sums(kernel, phases.gathered_columns(nest), sizes)
     new: tuple[Buffer, ...] = first.carried
     for inner in first.nests:
-        second = phases.split(first.kernel, inner, sizes)
+        second = phases.split(first.kernel, online.online(onehot.closed(inner)), sizes)
         for x in second.nests:
             yield second.kernel, x, (*new, *second.carried)
             new, second = (), replace(second, carried=())

@@ -8,7 +8,8 @@ registers as ``float`` ("fast" numerics rounds them when they are stored; "stric
 
 Accuracy in float32, of CUDA's documented maximum errors: all at most 2 ulp, save those that exceed it (``tan`` 4,
 ``atan2`` 3, ``sinh`` 3, ``asinh`` 3, ``acosh`` 4, ``atanh`` 3), which are computed in double and rounded once;
-``pow`` is 4, its own bound.  In float64 ``asinh``, ``acosh`` are documented at 3.  No fast-math, no flush to zero.
+``pow`` is 4, its own bound.  In float64 ``asinh``, ``acosh`` are documented at 3.  No fast-math, no flush to zero, save
+in ``ROUGH``: the hardware's approximations for values that half precision rounds anyway.
 """
 
 from __future__ import annotations
@@ -194,7 +195,14 @@ SPELLINGS: dict[str, Spelling] = {
 }  # fmt: skip
 
 
-def spell(fn: str, args: tuple[str, ...], src: DType, dst: DType, *, strict: bool = False) -> str:
+#: Spellings of what half precision rounds anyway (see ``rough``); operands are float32.
+ROUGH: dict[str, Spelling] = {
+    "exp": lambda d, a: f"rough_exp({a})", "exp2": lambda d, a: f"rough_exp2({a})",
+    "div": lambda d, a, b: f"rough_div({a}, {b})",
+}  # fmt: skip
+
+
+def spell(fn: str, args: tuple[str, ...], src: DType, dst: DType, *, strict: bool = False, rough: bool = False) -> str:
     """The C++ expression of one scalar function; ``src`` is the type of its operands, ``dst`` of its result.
 
     For ``const`` the one argument is a literal already written for ``dst``.
@@ -205,6 +213,8 @@ def spell(fn: str, args: tuple[str, ...], src: DType, dst: DType, *, strict: boo
         text = cast(args[0], src, dst)
     elif fn == "bitcast":
         text = _bitcast(args[0], src, dst)
+    elif rough and fn in ROUGH and src.name == "float32":
+        text = ROUGH[fn](src, *args)
     else:
         text = SPELLINGS[fn](src, *args)
     if strict and dst.name in HALVES and fn not in ("const", "bitcast"):

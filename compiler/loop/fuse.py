@@ -27,6 +27,8 @@ TINY = 2048
 SCALARS = 8
 #: Rows longer than this (bytes) do not stay in cache between the loops of a row kernel.
 ROW_BYTES = 1 << 20
+#: On a GPU a long row's loops become launches of their own all the same (``codegen_cupy.phases``), with less to store.
+GPU_ROW_BYTES = 1 << 24
 #: Inner loops shorter than this are not worth more of them.
 SHORT = 32
 NEIGHBOURS = 24
@@ -270,7 +272,8 @@ class Fuser:
         full = all(len(n.axes) == len(joint.spine) for n in joint.nests)
         if not full:
             traffic = sum(self.bytes(x) for x in joint.reads | joint.writes)
-            if traffic // max(rows, 1) > ROW_BYTES or (rows < 8 and joint.work > TINY):
+            most = ROW_BYTES if self.device(joint) == "cpu" else GPU_ROW_BYTES
+            if traffic // max(rows, 1) > most or (rows < 8 and joint.work > TINY):
                 return False
             if self.device(joint) != "cpu" and any(rows < self.rows(g) for g in (a, b)):
                 return False  # on a GPU rows are what runs side by side
