@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, is_typeddict
 
 from compiler.capture import breaks, graphs
 from compiler.capture.protocol import attributes
@@ -223,6 +223,8 @@ def _check_complete(
 def _construct(tx: Tracer, callee: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """``cls(...)``: the metaclass's call, else ``__new__`` then ``__init__``."""
     cls = callee.cls
+    if is_typeddict(cls):
+        cls, callee = dict, ClassValue(dict)
     model = tx.models.get(cls)
     if model is not None:
         return model(tx, *[realize(tx, a) for a in args], **{k: realize(tx, v) for k, v in kwargs.items()})

@@ -1,0 +1,481 @@
+# ruff: noqa: B018, F841, RUF012, RUF059, UP031 - constructs in all their spellings
+"""More functions of one tensor, one construct each: those captured whole, and those that break with a named reason."""
+
+from __future__ import annotations
+
+import collections
+import contextvars
+import copy
+import enum
+import functools
+import inspect
+import io
+import logging
+import operator
+import random
+import types
+import typing
+import weakref
+
+import numpy as np
+
+import tinytorch as torch
+from tinytorch import nn
+
+WHOLE: dict[str, typing.Any] = {}
+BREAKS: dict[str, tuple[typing.Any, str]] = {}
+
+
+def whole(fn):
+    WHOLE[fn.__name__] = fn
+    return fn
+
+
+def breaks(id):
+    def register(fn):
+        BREAKS[fn.__name__] = (fn, id)
+        return fn
+
+    return register
+
+
+# --- captured whole ---------------------------------------------------------------------------------------------------
+class Meta(type):
+    def __call__(cls, *args):
+        made = super().__call__(*args)
+        made.tag = cls.__name__
+        return made
+
+
+class Made(metaclass=Meta):
+    def __init__(self, v):
+        self.v = v
+
+
+@whole
+def metaclass(x):
+    m = Made(3)
+    return x * m.v, m.tag
+
+
+class Typed:
+    def __set_name__(self, owner, name):
+        self.name = "_" + name
+
+    def __get__(self, obj, cls):
+        return self if obj is None else obj.__dict__.get(self.name, 7)
+
+    def __set__(self, obj, value):
+        obj.__dict__[self.name] = value * 2
+
+
+class Described:
+    field = Typed()
+
+
+@whole
+def data_descriptor(x):
+    d = Described()
+    before = d.field
+    d.field = 5
+    return x * d.field, before, type(Described.field).__name__
+
+
+class Chain(collections.UserDict):
+    pass
+
+
+@whole
+def user_dict(x):
+    d = Chain({"a": 1})
+    d["b"] = 2
+    return x * d["b"], len(d), "a" in d, sorted(d)
+
+
+@whole
+def user_list(x):
+    u = collections.UserList([1, 2])
+    u.append(3)
+    return x * u[-1], len(u), list(u)
+
+
+class Point(typing.TypedDict):
+    a: int
+    b: int
+
+
+@whole
+def typed_dict(x):
+    p = Point(a=1, b=2)
+    return x * p["b"], p
+
+
+class Mode(enum.Flag):
+    A = 1
+    B = 2
+
+
+@whole
+def flags(x):
+    m = Mode.A | Mode.B
+    return x * m.value, Mode.A in m, bool(m & Mode.B)
+
+
+@whole
+def chain_map(x):
+    c = collections.ChainMap({"a": 1}, {"a": 2, "b": 3})
+    return x * c["b"], c["a"]
+
+
+@whole
+def class_methods(x):
+    class_ = types.SimpleNamespace(n=2)
+    return x * class_.n, int.from_bytes(b"\x01\x02", "big"), dict.fromkeys("ab", 1)
+
+
+@whole
+def operator_getters(x):
+    get = operator.itemgetter(1)
+    return x * get([1, 2]), operator.attrgetter("ndim")(x), operator.methodcaller("sum")(x)
+
+
+@functools.singledispatch
+def kind_of(v):
+    return "other"
+
+
+@whole
+def partial_method(x):
+    class_ = functools.partial(lambda a, b, c=0: a * b + c, 2, c=1)
+    return class_(x)
+
+
+@whole
+def nested_functions(x):
+    def counter():
+        n = 0
+
+        def inc(by=1):
+            nonlocal n
+            n += by
+            return n
+
+        return inc
+
+    inc = counter()
+    inc()
+    return x * inc(5), inc()
+
+
+@whole
+def autocast_block(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x.t()
+    return y, x @ x.t()
+
+
+@whole
+def autocast_off_inside(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cpu", enabled=False):
+            y = x @ x.t()
+    return y
+
+
+@whole
+def inference_block(x):
+    with torch.inference_mode():
+        y = x * 2
+    return y + 0 if False else y.sum() * 1
+
+
+@whole
+def grad_switch(x):
+    with torch.set_grad_enabled(False):
+        with torch.enable_grad():
+            y = torch.is_grad_enabled()
+    return x + 1, y
+
+
+@whole
+def out_argument(x):
+    out = torch.empty(3, 4)
+    torch.add(x, 1, out=out)
+    return out
+
+
+@whole
+def detach_and_data(x):
+    return x.detach() * 2, x.data + 1
+
+
+@whole
+def transposes(x):
+    return x.T, x.mT, x.permute(1, 0), x.transpose(0, 1)
+
+
+@whole
+def gradients_inside(x):
+    w = x.detach().clone()
+    scale = SCALE
+    (g,) = torch.autograd.grad((w * scale * scale).sum(), scale)
+    return g
+
+
+SCALE = torch.full((3, 4), 0.5, requires_grad=True)
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+@whole
+def autograd_function(x):
+    return Double.apply(x) + 1, Double.apply(SCALE).sum().detach()
+
+
+@whole
+def drawn_numbers(x):
+    return x * random.random() + random.randint(1, 6), x + random.uniform(1, 2)
+
+
+@whole
+def numpy_mixed(x):
+    a = x.numpy()
+    b = np.maximum(a, 0) * 2 + np.arange(4)
+    return torch.from_numpy(b), b.shape, np.float64(2.0) * 3
+
+
+class Hooked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+        self.lin.register_forward_pre_hook(lambda m, args: (args[0] + 1,))
+        self.lin.register_forward_hook(lambda m, args, out: out * 2)
+
+    def forward(self, x):
+        return self.lin(x)
+
+
+HOOKED = Hooked()
+
+
+@whole
+def module_hooks(x):
+    return HOOKED(x)
+
+
+@whole
+def module_walk(x):
+    names = [n for n, _ in HOOKED.named_modules()]
+    return x + len(names), [n for n, _ in HOOKED.named_children()], HOOKED.training, next(HOOKED.parameters()).shape
+
+
+@whole
+def state_dict_keys(x):
+    return x, list(HOOKED.state_dict())
+
+
+@whole
+def identity_of_objects(x):
+    a, b = [], []
+    return x, a is a, a is b, id(HOOKED) == id(HOOKED), hash("a") == hash("a")
+
+
+@whole
+def while_else_break(x):
+    n = 0
+    while n < 5:
+        n += 1
+        if n == 3:
+            continue
+        if n == 4:
+            break
+    else:
+        n = 100
+    return x * n
+
+
+@whole
+def star_calls(x):
+    def f(*args, key=0, **kw):
+        return sum(args) + key + sum(kw.values())
+
+    first, *rest = [1, 2, 3]
+    return x * f(*rest, first, key=4, **{"z": 5}, **{"y": 6}), [*rest, *"ab"], {**{"a": 1}, "b": 2}
+
+
+@whole
+def generator_protocol(x):
+    def g():
+        try:
+            got = yield 1
+            yield got * 2
+        except ValueError:
+            yield "caught"
+        finally:
+            LOG.append("closed")
+        return None
+
+    LOG.clear()
+    it = g()
+    a, b = next(it), it.send(5)
+    it.close()
+    jt = g()
+    next(jt)
+    return x * b, a, jt.throw(ValueError()), list(LOG)
+
+
+LOG: list[str] = []
+
+
+@whole
+def string_methods(x):
+    s = "a,b;c"
+    return x, s.split(","), s.replace(";", "-").upper(), f"{3.14159:.2f}|{7:>4}|{'q'!r}", "%s %d" % ("u", 3), s.partition(";")
+
+
+@whole
+def set_algebra(x):
+    a, b = {1, 2, 3}, frozenset({2, 3, 4})
+    a |= {9}
+    return x * len(a & b), sorted(a ^ b), a.isdisjoint({7}), b <= {2, 3, 4, 5}
+
+
+@whole
+def module_constants(x):
+    return x * len(typing.get_type_hints.__name__), torch.float32.itemsize, torch.finfo(torch.float32).max > 1
+
+
+# --- break with a named reason ----------------------------------------------------------------------------------------
+@breaks("TT0201")
+def prints(x):
+    print("", end="")
+    return x + 1
+
+
+@breaks("TT0201")
+def logs(x):
+    logging.getLogger("capture").debug("x")
+    return x + 1
+
+
+@breaks("TT0101")
+def branch_on_data(x):
+    return x + 1 if x.sum() > 0 else x - 1
+
+
+@breaks("TT0102")
+def item(x):
+    return x * x.sum().item()
+
+
+@breaks("TT0102")
+def to_list(x):
+    return x, x.tolist()
+
+
+@breaks("TT0103")
+def masked(x):
+    return x[x > 0] * 2
+
+
+@breaks("TT0103")
+def nonzero(x):
+    return torch.nonzero(x)
+
+
+@breaks("TT0106")
+def index_error_handled(x):
+    try:
+        return x[torch.tensor([1])]
+    except IndexError:
+        return x
+
+
+@breaks("TT0202")
+def context_variable(x):
+    return x * VARIABLE.get()
+
+
+VARIABLE: contextvars.ContextVar[int] = contextvars.ContextVar("VARIABLE", default=3)
+
+
+@breaks("TT0202")
+def string_io(x):
+    buffer = io.StringIO()
+    buffer.write("a")
+    return x + len(buffer.getvalue())
+
+
+@breaks("TT0203")
+def random_choice(x):
+    return x * random.choice([1, 2])
+
+
+@breaks("TT0104")
+def tensor_text(x):
+    return x + len(str(x[0, 0]))
+
+
+@breaks("TT0204")
+def requires_grad_in_place(x):
+    return (x * 1).requires_grad_()
+
+
+@breaks("TT0303")
+def tensor_deepcopy(x):
+    return copy.deepcopy(x) * 2
+
+
+class Counter:
+    seen = 0
+
+
+@breaks("TT0303")
+def class_attribute_assignment(x):
+    Counter.seen = 5
+    return x * Counter.seen
+
+
+@breaks("TT0304")
+def class_body(x):
+    class Local:
+        v = 2
+
+    return x * Local.v
+
+
+@breaks("TT0309")
+def generator_over_a_break(x):
+    def g():
+        yield 1
+        yield 2
+
+    it = g()
+    a = next(it)
+    torch.compiler.graph_break()
+    return x * a + next(it)
+
+
+@breaks("TT0601")
+def asked(x):
+    x = x + 1
+    torch.compiler.graph_break()
+    return x * 2
+
+
+@breaks("TT0202")
+def signature(x):
+    return x * len(inspect.signature(kind_of).parameters)
+
+
+@breaks("TT0202")
+def weak_reference(x):
+    return x + (weakref.ref(HOOKED)() is HOOKED)
