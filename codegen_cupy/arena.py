@@ -13,16 +13,22 @@ import numpy as np
 from codegen_cupy.host import Memory, Recipe, Release, View
 
 ROUND = 256  # bytes to which temporaries are aligned
+SMALL = 64 << 10  # bytes of a buffer that has memory of its own rather than a fill of its own
 
 
 @dataclass(frozen=True)
 class Places:
-    """``home``: the buffer whose memory a buffer uses.  ``kept``: homes that hold outputs.  ``offsets`` of the others."""
+    """``home``: the buffer whose memory a buffer uses.  ``kept``: homes that hold outputs.  ``offsets`` of the others.
+
+    The first ``zone`` bytes of the block hold the buffers ``zeroed``, which one fill makes zero before anything runs.
+    """
 
     home: dict[str, str]
     kept: frozenset[str]
     offsets: dict[str, int]
     total: int
+    zone: int = 0
+    zeroed: frozenset[str] = frozenset()
 
 
 def places(recipe: Recipe) -> Places:
@@ -36,15 +42,21 @@ def places(recipe: Recipe) -> Places:
     born, died = _lives(recipe, home)
     placed: list[tuple[int, int, str]] = []
     offsets: dict[str, int] = {}
+    zone = 0
+    zeroed = [s.name for s in recipe.steps if isinstance(s, Memory) and s.name in size and starts_at_zero(s)]
+    zeroed = [n for n in zeroed if size[n] <= SMALL]
+    for name in zeroed if len(zeroed) > 1 else ():
+        offsets[name], zone = zone, zone + rounded(size.pop(name))
     for name in sorted(size, key=lambda n: -size[n]):
-        need, at = rounded(size[name]), 0
+        need, at = rounded(size[name]), zone
         neighbours = (p for p in placed if born[name] < died[p[2]] and born[p[2]] < died[name])
         for low, high, _ in sorted(neighbours):
             if low < at + need and at < high:
                 at = high
         placed.append((at, at + need, name))
         offsets[name] = at
-    return Places(home, kept, offsets, max((high for _, high, _ in placed), default=0))
+    total = max((high for _, high, _ in placed), default=zone)
+    return Places(home, kept, offsets, total, zone, frozenset(zeroed) if zone else frozenset())
 
 
 def _lives(recipe: Recipe, home: dict[str, str]) -> tuple[dict[str, int], dict[str, int]]:
@@ -66,6 +78,10 @@ def rounded(size: int) -> int:
 
 def bytes_of(m: Memory) -> int:
     return m.items * m.dtype.itemsize
+
+
+def starts_at_zero(m: Memory) -> bool:
+    return m.fill is not None and not any(pattern(m))
 
 
 def pattern(m: Memory) -> bytes:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from sys import getrefcount
 from typing import Any
 
-from codegen_cupy.arena import bytes_of, pattern, places, rounded
+from codegen_cupy.arena import bytes_of, pattern, places, rounded, starts_at_zero
 from codegen_cupy.host import Call, Launch, Memory, Recipe, View
 from codegen_cupy.kernel_text import Source
 from codegen_cupy.launch import Block, raise_failed
@@ -205,9 +205,11 @@ class Recording:
             self.owner.arena = alloc(max(spots.total, 1))
         arena = self.owner.arena.ptr
         self.pinned = [b for b in sizes if b in spots.kept and b not in self.owner.fresh and spots.home[b] == b]
-        starts, total = {}, 0
+        self.pinned.sort(key=lambda b: not starts_at_zero(sizes[b]))  # those first, so that one fill does
+        starts, total, self.zeros = {}, 0, 0
         for b in self.pinned:
             starts[b], total = total, total + rounded(bytes_of(sizes[b]))
+            self.zeros = total if starts_at_zero(sizes[b]) else self.zeros
         self.block = alloc(max(total, 1))
         self.memory = {b: self.block + start for b, start in starts.items()}
         for b, m in sizes.items():
@@ -238,10 +240,14 @@ class Recording:
         stream = self.graphs.stream
         for i in sorted(self.owner.copied):
             self._copy(i, stream)
+        for memory, size in ((self.owner.arena, self.owner.places.zone), (self.block, self.zeros)):
+            if size:
+                self.machine.fill(memory.ptr, bytes(1), size, stream)
+        done = self.owner.places.zeroed | {b for b in self.pinned if starts_at_zero(self.sizes[b])}
         number = 0
         for step in self.owner.recipe.steps:
             if isinstance(step, Memory):
-                if step.fill is not None and step.items:
+                if step.fill is not None and step.items and step.name not in done:
                     self.machine.fill(self.pointer[step.name], pattern(step), step.items, stream)
             elif isinstance(step, Product):
                 run = self.machine.product(step)

@@ -71,6 +71,9 @@ class Writer:
         if total:
             add(f"    arena = alloc({total})")
             add("    base = arena.ptr")
+        if self.places.zone:
+            self.names["fill"] = self.machine.fill
+            add(f"    fill(base, {bytes(1)!r}, {self.places.zone}, stream)")
         add("    with lock:")
         number = 0
         for step in self.recipe.steps:
@@ -111,7 +114,7 @@ class Writer:
         self.names[f"{name}_shape"] = s.shape
         self.names[f"{name}_strides"] = tuple(n * item for n in s.stride)
         self.arrays[s.name] = s
-        if s.fill is not None and s.items:
+        if s.fill is not None and s.items and s.name not in self.places.zeroed:
             self.names["fill"] = self.machine.fill
             add(f"        fill({self.pointer[s.name]}, {pattern(s)!r}, {s.items}, stream)")
 

@@ -170,7 +170,7 @@ class CudaMachine:
             return None
         device = self.xp.cuda.runtime.getDevice()
         if device not in self._products:
-            self._products[device] = Handle(self.alloc, self.stream, self.time)
+            self._products[device] = Handle(self.alloc, self.stream, self.time, self.noise)
         run = self._products[device].prepared(p).run
         if p.offsets == (0, 0, 0) and len(p.repeats) == 1:
             return run
@@ -180,6 +180,15 @@ class CudaMachine:
                 run(x, y, z, stream)
 
         return runs
+
+    def noise(self, memory: Any, size: int, dtype: Any) -> None:
+        """Random numbers, a block of them over and over."""
+        block = np.random.default_rng(0).standard_normal(1 << 18, np.float32).astype(dtype.np)
+        count = size // block.itemsize
+        array = self.xp.ndarray((count,), block.dtype, memory)
+        numbers = self.xp.asarray(block)
+        for at in range(0, count, block.size):
+            array[at : at + block.size] = numbers[: min(block.size, count - at)]
 
     def time(self, fn: Callable[[], None], repeats: int = 5) -> float:
         """Milliseconds that the work ``fn`` enqueues takes: the least of a few, after one to warm up."""

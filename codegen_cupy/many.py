@@ -23,10 +23,12 @@ _HEAD = re.compile(r'extern "C" __global__ void (__launch_bounds__\(\d+\)) (\w+)
 
 def joined(recipe: Recipe) -> Recipe:
     """The recipe with equal launches joined, each at the place of its first."""
-    home = places(recipe).home
-    steps: list[Step | Batch] = []
+    spots = places(recipe)
+    home = spots.home
+    lasting = [s for s in recipe.steps if isinstance(s, Memory) and s.name in spots.kept and s.fill is None]
+    steps: list[Step | Batch] = [*lasting]  # memory of results is nobody else's, so it may as well be there at once
     open_batches: dict[object, int] = {}
-    for step in recipe.steps:
+    for step in (s for s in recipe.steps if s not in lasting):
         if not isinstance(step, Launch) or not _joinable(step.source):
             steps.append(step)
             continue

@@ -15,14 +15,14 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from codegen_cupy.host import Call, Step, View
+from codegen_cupy.host import Call, Recipe, Step, View
 from compiler.config import config
 from tinytorch import dtypes
 from tinytorch.dtypes import DType
@@ -35,7 +35,7 @@ COMPUTE = {
 }  # fmt: skip
 FAST_TF32 = 77
 WORKSPACE = 32 << 20
-TUNED = 1 << 30  # multiply-adds from which the library's choices are timed; its first is up to 15 % off the best
+TUNED = 1 << 28  # multiply-adds from which the library's choices are timed, under ``max-autotune``
 MOST_CALLS = 64  # batches that no single stride describes run one by one, up to so many
 
 
@@ -68,6 +68,7 @@ class Product:
     repeats: tuple[tuple[int, int, int], ...] = ((0, 0, 0),)
     tf32: bool = False
     alignment: int = 16  # bytes, of every operand's start
+    tuned: bool = False  # time the library's choices
 
     @property
     def m(self) -> int:
@@ -89,6 +90,12 @@ def products(call: Call, types: Mapping[str, DType], aligned: bool) -> list[Step
     assert isinstance(x, View) and isinstance(y, View)
     made = describe(x, y, call.outs[0], types[x.buffer], aligned=aligned, tf32=allow_tf32())
     return [made] if made else []
+
+
+def tuned(recipe: Recipe) -> Recipe:
+    """The recipe with products that time the library's choices."""
+    steps = tuple(replace(s, tuned=True) if isinstance(s, Product) else s for s in recipe.steps)
+    return replace(recipe, steps=steps)
 
 
 def describe(x: View, y: View, out: View, dtype: DType, *, aligned: bool = True, tf32: bool = False) -> Product | None:
@@ -253,16 +260,17 @@ def _ok(code: int, what: str) -> None:
 class Handle:
     """The library's context and the work space of each stream, on one device.
 
-    ``timer(fn)`` gives the time that what ``fn`` enqueues on ``stream()`` takes.
+    ``timer(fn)`` gives the time that what ``fn`` enqueues on ``stream()`` takes; ``noise`` fills memory with numbers.
     """
 
     def __init__(
-        self, alloc: Callable[[int], Any], stream: Callable[[], int], timer: Callable[[Callable[[], None]], float]
-    ) -> None:
+        self, alloc: Callable[[int], Any], stream: Callable[[], int], timer: Callable[[Callable[[], None]], float],
+        noise: Callable[[Any, int, DType], None],
+    ) -> None:  # fmt: skip
         lib = library()
         if lib is None:
             raise RuntimeError("cublasLt was not found: pip install nvidia-cublas-cu12, or install the CUDA toolkit")
-        self.lib, self.alloc, self.stream, self.timer = lib, alloc, stream, timer
+        self.lib, self.alloc, self.stream, self.timer, self.noise = lib, alloc, stream, timer, noise
         self.handle = ctypes.c_void_p()
         _ok(lib.cublasLtCreate(ctypes.byref(self.handle)), "cublasLtCreate")
         self.spaces: dict[int, Any] = {}
@@ -271,22 +279,25 @@ class Handle:
 
     def prepared(self, p: Product) -> Prepared:
         """The descriptors of a product and its algorithm; equal products share them."""
-        key = (p.dtype, p.a, p.b, p.d, p.batch, p.tf32, p.alignment)
+        key = (p.dtype, p.a, p.b, p.d, p.batch, p.tf32, p.alignment, p.tuned)
         with self.lock:
             if key not in self.plans:
                 made = self.plans[key] = Prepared(self, p)
-                if p.m * p.n * p.k * p.batch >= TUNED and len(made.choices) > 1 and not config.deterministic:
+                if p.tuned and p.m * p.n * p.k * p.batch >= TUNED and len(made.choices) > 1 and not config.deterministic:
                     self._tune(made)
             return self.plans[key]
 
     def _tune(self, made: Prepared) -> None:
-        """On memory of our own, if there is some to spare."""
+        """On memory of our own, if there is some to spare, and on random numbers: with zeros the chip takes less power
+        and runs faster, which turns the order of the choices round."""
         p = made.product
         try:
             blocks = [self.alloc(_bytes(p, m)) for m in (p.a, p.b, p.d)]
         except Exception:  # out of memory: the library's first choice is a fine one
             return
         a, b, d = (block.ptr for block in blocks)
+        for m, block in ((p.a, blocks[0]), (p.b, blocks[1])):
+            self.noise(block, _bytes(p, m), p.dtype)
         tune(made, self.timer, a, b, d, self.stream())
 
     def workspace(self, stream: int) -> int:

@@ -40,6 +40,7 @@ class Program:
         self.strict = getattr(config, "numerics", "fast") == "strict"
         self.emulate = emulating() or bool(getattr(config, "cuda_emulate", False))
         self.graphs = bool(getattr(config, "cudagraphs", False))
+        self.autotune = bool(getattr(config, "autotune", False))
         self.pick = tune.picker(config, self.emulate) if getattr(config, "autotune", False) else None
         self._runs: dict[tuple[tuple[int, ...], bool, bool], Callable[[Sequence[Any]], list[Any]]] = {}
         self._lock = threading.Lock()
@@ -59,6 +60,8 @@ class Program:
         missing = not self.emulate and matmul.library() is None
         without = frozenset({"matmul"}) if missing else frozenset()
         recipe = prepare(self.plan, named, aligned=aligned, strict=self.strict, pick=self.pick, without=without)
+        if self.autotune:
+            recipe = matmul.tuned(recipe)
         return many.joined(recipe)
 
     def _run_for(self, sizes: tuple[int, ...], aligned: bool, tf32: bool) -> Callable[[Sequence[Any]], list[Any]]:

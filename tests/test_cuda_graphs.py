@@ -309,3 +309,58 @@ def test_new_sizes_are_recorded_anew(on_cuda) -> None:
     for n in (3, 3, 5, 5, 3, 7, 5):
         x = torch.randn(n, 8, device="cuda")
         np.testing.assert_allclose(run(x).numpy(force=True), f(x).numpy(force=True), rtol=1e-4, atol=1e-5)
+
+
+def sums_into(names: str) -> Plan:
+    """Column sums into zeros, as results and as temporaries that are read again."""
+
+    def columns(k: KernelRecorder) -> None:
+        x = k.param("x", float32, (N, N), (N, 1))
+        y = k.param("y", float32, (N,), (1,))
+        for i in k.map(N):
+            for j in k.map(N):
+                k.store(y, j, k.load(x, N * i + j), mode="add")
+
+    def twice(k: KernelRecorder) -> None:
+        x = k.param("x", float32, (N,), (1,))
+        y = k.param("y", float32, (N,), (1,))
+        for i in k.map(N):
+            k.store(y, i, k.mul(k.load(x, i), 2.0))
+
+    def steps(p: PlanRecorder) -> None:
+        c, d = kernel(columns), kernel(twice)
+        p.kernels(c, d)
+        x = p.input("x", float32, (N, N), (N, 1))
+        outs = []
+        for n in names:
+            t = p.alloc(f"t{n}", float32, (N,), (1,), fill=0.0)
+            p.run(c, x, t)
+            if n.isupper():
+                outs.append(t)
+                continue
+            u = p.alloc(f"u{n}", float32, (N,), (1,))
+            p.run(d, t, u)
+            p.free(t)
+            outs.append(u)
+        p.output(*[p.view(o, (N,), (1,)) for o in outs])
+
+    return plan(steps)
+
+
+@pytest.mark.parametrize("cudagraphs", [False, True])
+def test_zeros_are_zero_in_every_call(cudagraphs) -> None:
+    p = sums_into("abAcBC")
+    program, (x, *_) = Program(p, Config(cuda_emulate=True, cudagraphs=cudagraphs)), arrays(0)
+    for _ in range(4):
+        check(program([x]), interp.run_plan(p, [x]))
+
+
+def test_zeros_take_one_fill(monkeypatch) -> None:
+    p = sums_into("abAcBC")
+    program, (x, *_) = Program(p, GRAPHS), arrays(0)
+    program([x])
+    fills = []
+    machine = graphed(program).machine
+    monkeypatch.setattr(machine, "fill", lambda *a: fills.append(a))
+    program([x])
+    assert len(fills) == 2  # the temporaries, the results

@@ -109,3 +109,30 @@ def test_an_optimizer_is_a_few_launches(monkeypatch) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     grids = Counter(s.grid[1] for s in seen[-1].recipe().launches)
     assert grids == {5: 2}  # the step counts, the parameters
+
+
+def test_results_do_not_keep_launches_apart() -> None:
+    """Memory of a result is taken between two launches of a plan; it may as well be there before both."""
+
+    def out_of_place(k: KernelRecorder) -> None:
+        g = k.param("g", float32, (N,), (1,))
+        p = k.param("p", float32, (N,), (1,))
+        for i in k.map(N):
+            k.store(p, i, k.mul(k.load(g, i), 0.5))
+
+    def steps(p: PlanRecorder) -> None:
+        s = kernel(out_of_place)
+        p.kernels(s)
+        x, y = (p.input(n, float32, (N,), (1,)) for n in "xy")
+        a = p.alloc("a", float32, (N,), (1,))
+        p.run(s, x, a)
+        b = p.alloc("b", float32, (N,), (1,))
+        p.run(s, y, b)
+        p.output(p.view(a, (N,), (1,)), p.view(b, (N,), (1,)))
+
+    p = plan(steps)
+    assert grids(p) == [2]
+    x, y = np.arange(N, dtype=np.float32), np.ones(N, np.float32)
+    a, b = Program(p, EMULATED)([x, y])
+    np.testing.assert_array_equal(a, x / 2)
+    np.testing.assert_array_equal(b, y / 2)
