@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import threading
 import types
 from typing import Any
 
+import numpy as np
 import pytest
 from capture_helpers import Counted, same
 
 import tinytorch as torch
 from compiler import logs
 from compiler.capture import entry
+from compiler.config import config
 from tinytorch import nn
 
 X = torch.ones(3)
@@ -361,3 +365,296 @@ def test_threads_share_one_entry() -> None:
         t.join()
     assert len(results) == 8 and all(same(r, X * 2 + 1) for r in results)
     assert len(compiled.entries) == 1
+
+
+# --- one flip of each kind --------------------------------------------------------------------------------------------
+class World:
+    """Everything that ``looked_at`` reads; each flip changes one thing and gives the way back."""
+
+    factor = 2.0
+
+    def __init__(self) -> None:
+        self.layer = nn.Linear(3, 3)
+        self.names = {"a": 1, "b": 2}
+        self.items = [1, 2]
+        self.unread = 0
+
+    def scale(self, x: Any, by: Any = 2, *, plus: Any = 0) -> Any:
+        return x * by + plus
+
+
+FACTOR = 2.0
+
+
+def make_looked_at() -> tuple[Any, Any]:
+    cell: Any = 3
+
+    def looked_at(w: Any, x: Any, y: Any, value: Any) -> Any:
+        x = w.layer(x) * FACTOR + cell
+        x = w.scale(x) * w.factor + len(w.items)
+        for name, n in w.names.items():
+            x = x + n * len(name)
+        return x + y, str(value)
+
+    def set_cell(v: Any) -> None:
+        nonlocal cell
+        cell = v
+
+    return looked_at, set_cell
+
+
+def _attribute(obj: Any, name: str, new: Any) -> Any:
+    old = getattr(obj, name)
+    setattr(obj, name, new)
+    return lambda: setattr(obj, name, old)
+
+
+def _global(name: str, new: Any) -> Any:
+    old = globals()[name]
+    globals()[name] = new
+    return lambda: globals().__setitem__(name, old)
+
+
+def _hook(w: World) -> Any:
+    return w.layer.register_forward_hook(lambda m, args, out: out * 2).remove
+
+
+def _order(w: World) -> Any:
+    w.names["a"] = w.names.pop("a")
+    return lambda: w.names.__setitem__("b", w.names.pop("b"))
+
+
+def _other_scale(self: Any, x: Any, by: Any = 2, *, plus: Any = 0) -> Any:
+    return x - by
+
+
+FLIPS: dict[str, Any] = {
+    "global": lambda w, set_cell: _global("FACTOR", 5.0),
+    "closure cell": lambda w, set_cell: (set_cell(7), lambda: set_cell(3))[1],
+    "default": lambda w, set_cell: _attribute(World.scale, "__defaults__", (9,)),
+    "keyword default": lambda w, set_cell: _attribute(World.scale, "__kwdefaults__", {"plus": 4}),
+    "code": lambda w, set_cell: _attribute(World.scale, "__code__", _other_scale.__code__),
+    "class attribute": lambda w, set_cell: _attribute(World, "factor", 3.0),
+    "instance attribute": lambda w, set_cell: (setattr(w, "factor", 8.0), lambda: delattr(w, "factor"))[1],
+    "method": lambda w, set_cell: _attribute(World, "scale", _other_scale),
+    "layer's method": lambda w, set_cell: _attribute(nn.Linear, "forward", lambda self, x: x * 0),
+    "hook": lambda w, set_cell: _hook(w),
+    "order of a dict": lambda w, set_cell: _order(w),
+    "length of a list": lambda w, set_cell: (w.items.append(3), w.items.pop)[1],
+    "value in a dict": lambda w, set_cell: (w.names.update(b=5), lambda: w.names.update(b=2))[1],
+    "requires_grad": lambda w, set_cell: (w.layer.weight.requires_grad_(False), w.layer.weight.requires_grad_)[1],
+}
+
+
+@pytest.mark.parametrize("kind", FLIPS)
+def test_one_flip_one_recompile_and_back(kind: str) -> None:
+    torch.manual_seed(0)
+    looked_at, set_cell = make_looked_at()
+    w, x, y = World(), torch.randn(2, 3), torch.randn(2, 3)
+    compiled = Counted(looked_at, fullgraph=True, dynamic=False)
+
+    def check(count: int) -> None:
+        assert same(compiled(w, x, y, 1), looked_at(w, x, y, 1))
+        assert len(compiled.entries) == count, compiled.call._tt_door[1].why(looked_at, (w, x, y, 1))
+
+    check(1)
+    w.unread += 1
+    check(1)
+    back = FLIPS[kind](w, set_cell)
+    try:
+        check(2)
+        check(2)
+    finally:
+        back()
+    check(2)
+
+
+@pytest.mark.parametrize(
+    "flip",
+    [
+        lambda x, y: (x.double(), y), lambda x, y: (x.t().contiguous().t(), y), lambda x, y: (x.clone().requires_grad_(), y),
+        lambda x, y: (x[:1], y), lambda x, y: (x, x), lambda x, y: (nn.Parameter(x), y),
+    ],
+    ids=["dtype", "stride", "requires_grad", "shape", "alias", "type"],
+)  # fmt: skip
+def test_one_flip_of_a_tensor(flip: Any) -> None:
+    def f(x, y):
+        return x * 2 + y, x is y
+
+    a, b = torch.randn(2, 3), torch.randn(2, 3)
+    flipped = flip(a, b)
+    recompiles(f, [(a, b), flipped, flipped, (a, b)], [1, 2, 2, 2], dynamic=False)
+
+
+def test_overlap_flips_once_and_back() -> None:
+    def f(x, y):
+        x.add_(1)
+        return x + y
+
+    compiled = Counted(f, dynamic=False)
+    for count, distance in ((1, 4), (2, 2), (2, 2), (2, 4)):
+        a, b = torch.zeros(8), torch.zeros(8)
+        assert same(compiled(a[:4], a[distance : distance + 4]), f(b[:4], b[distance : distance + 4]))
+        assert same(a, b)
+        assert len(compiled.entries) == count
+
+
+def test_modes_flip_once_and_back() -> None:
+    def f(x, w):
+        return x @ w
+
+    compiled = Counted(f, fullgraph=True)
+    x, w = torch.ones(2, 2), torch.ones(2, 2, requires_grad=True)
+    for count, mode in (
+        (1, contextlib.nullcontext()), (2, torch.no_grad()), (3, torch.autocast("cpu", dtype=torch.bfloat16)),
+        (3, torch.no_grad()), (3, contextlib.nullcontext()),
+    ):  # fmt: skip
+        with mode:
+            assert same(compiled(x, w), f(x, w))
+        assert len(compiled.entries) == count
+
+
+# --- cases known to be hard -------------------------------------------------------------------------------------------
+def test_returned_generator_is_a_generator() -> None:
+    def f(x):
+        def g():
+            sent = yield x + 1
+            yield sent
+            return "done"
+
+        return g()
+
+    it = Counted(f)(X)
+    assert isinstance(it, types.GeneratorType)
+    assert same(next(it), X + 1) and it.send("value") == "value"
+    with pytest.raises(StopIteration) as stop:
+        next(it)
+    assert stop.value.value == "done"
+
+
+def test_grad_mode_around_a_break_and_an_error() -> None:
+    seen: list[bool] = []
+
+    @entry.disable
+    def look() -> None:
+        seen.append(torch.is_grad_enabled())
+
+    def f(x, i):
+        with torch.no_grad():
+            x = x * 2
+            look()
+            x = x[i]
+        look()
+        return x
+
+    compiled = Counted(f)
+    for before in (True, False):
+        with torch.set_grad_enabled(before):
+            compiled(torch.ones(3), torch.tensor([1]))
+            with pytest.raises(IndexError):
+                compiled(torch.ones(3), torch.tensor([7]))
+            assert torch.is_grad_enabled() is before
+    assert seen == [False, True, False, False, False, False]
+
+
+def test_a_learning_rate_that_changes_twenty_times() -> None:
+    def step(w, g, lr):
+        return w - lr * g
+
+    compiled = Counted(step, fullgraph=True)
+    for n in range(20):
+        lr = 0.1 * 0.9**n
+        assert np.allclose(compiled(X, X * 2, lr).numpy(), step(X, X * 2, lr).numpy())
+    assert len(compiled.entries) <= 2
+
+
+def test_an_unused_input_of_any_shape() -> None:
+    compiled = Counted(lambda x, unused: x + 1, fullgraph=True)
+    for n in (1, 2, 3, 7):
+        compiled(X, torch.ones(n, n))
+    assert len(compiled.entries) == 1
+
+
+# --- threads and code from anywhere -----------------------------------------------------------------------------------
+def test_many_threads_many_shapes_and_modes() -> None:
+    def f(x, k):
+        for i in range(k):
+            x = x * 2 + i
+        return x, torch.is_grad_enabled()
+
+    compiled = Counted(f, dynamic=False, config=config.replace({"recompile_limit": 64}))
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        for n in range(12):
+            x, k = torch.full((1 + (seed + n) % 4,), float(seed)), n % 3
+            with torch.set_grad_enabled(bool((seed + n) % 2)):
+                got, want = compiled(x, k), f(x, k)
+            if not same(got, want):
+                wrong.append((seed, n, got, want))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+    assert len(compiled.entries) <= 4 * 3 * 2
+
+
+def test_threads_through_breaks() -> None:
+    log: dict[int, list[int]] = {}
+
+    @entry.disable
+    def note(key: int, n: int) -> None:
+        log.setdefault(key, []).append(n)
+
+    def f(x, key):
+        for n in range(4):
+            x = x + n
+            note(key, n)
+        return x
+
+    compiled = Counted(f, config=config.replace({"recompile_limit": 64}))
+    got: dict[int, Any] = {}
+    threads = [threading.Thread(target=lambda k=k: got.__setitem__(k, compiled(X * k, k))) for k in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert all(same(got[k], X * k + 6) and log[k] == [0, 1, 2, 3] for k in range(6))
+
+
+CELL_SOURCE = """
+scale = 3
+def cell_function(x):
+    return helper(x) * scale
+helper = lambda x: x + 1
+class Callable:
+    def __call__(self, x): return x - scale
+    def method(self, x): return x / scale
+    @staticmethod
+    def static(x): return x * 5
+    @classmethod
+    def of_class(cls, x): return x * 6
+"""
+
+
+def test_code_from_a_notebook_cell() -> None:
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(CELL_SOURCE, "<ipython-input-1-abc>", "exec"), scope)
+    obj = scope["Callable"]()
+    targets = [
+        scope["cell_function"], scope["helper"], obj, obj.method, scope["Callable"].static, scope["Callable"].of_class,
+        lambda x: x * 7, functools.partial(scope["cell_function"]), eval("lambda x: x * scale", scope),
+    ]  # fmt: skip
+    for fn in targets:
+        assert same(Counted(fn, fullgraph=True)(X), fn(X)), fn
+    # A cell run again defines a new function of the same name; what is compiled is the old one until asked again.
+    compiled = Counted(scope["cell_function"], fullgraph=True)
+    compiled(X)
+    scope["scale"] = 10
+    assert same(compiled(X), (X + 1) * 10)
+    exec(compile("helper = lambda x: x - 1", "<ipython-input-2-def>", "exec"), scope)
+    assert same(compiled(X), (X - 1) * 10)
+    assert len(compiled.entries) == 3

@@ -18,6 +18,7 @@ from compiler.capture.resume import Point, SlotKind, live_variables, origin, res
 from compiler.capture.translate import Frame
 from compiler.capture.values.base import NULL as NULL_VALUE
 from compiler.capture.values.base import Marker, Value, realize
+from tinytorch.grad_mode import get_modes
 
 if TYPE_CHECKING:
     from compiler.capture.session import Session
@@ -113,4 +114,5 @@ class _Leaving:
         values = [t for t, k in zip(below, kinds, strict=True) if k != "null"]
         values += [p for p in push if p != NULL] + [variables[n] for n in names]
         cached = emit.tx.namespace.name(cache, f"cache_of_{cache.name}")
-        return [f"return Tail({cached}, {fn}, ({''.join(v + ', ' for v in values)}))"]
+        began = f", {emit.obj(emit.tx.modes)}" if emit.tx.modes != get_modes() else ""
+        return [f"return Tail({cached}, {fn}, ({''.join(v + ', ' for v in values)}){began})"]

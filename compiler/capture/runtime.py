@@ -22,6 +22,7 @@ from compiler.config import Config
 from compiler.errors import RecompileLimit, Unsupported
 from compiler.ir.module import GraphModule
 from tinytorch import tape
+from tinytorch.grad_mode import set_modes
 
 
 def warn(message: str) -> None:
@@ -33,17 +34,31 @@ END: Any = object()  # what ``next`` gives when a loop is over
 
 
 class Tail(NamedTuple):
-    """Go on in ``cache`` with this function and these arguments."""
+    """Go on in ``cache`` with this function and these arguments.
+
+    ``modes``: grad mode and its like as the function began, if a block that changes them is open here.
+    """
 
     cache: CodeCache
     fn: FunctionType
     args: tuple[Any, ...]
+    modes: tuple[Any, ...] | None = None
 
 
 def finish(result: Any) -> Any:
-    """Serve tails until there is a result."""
-    while type(result) is Tail:
-        result = result.cache.raw(result.fn, *result.args)
+    """Serve tails until there is a result.
+
+    If a graph raises while a block is open whose exit was traced with it, nobody else puts the modes back.
+    """
+    modes = None
+    try:
+        while type(result) is Tail:
+            modes = modes or result.modes
+            result = result.cache.raw(result.fn, *result.args)
+    except BaseException:
+        if modes is not None:
+            set_modes(modes)
+        raise
     return result
 
 
