@@ -300,6 +300,41 @@ def test_one_checkpoint_inside_another_is_the_outer_one() -> None:
     assert sum(kept.values()) <= 2 * x.nbytes
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_is_computed_outside_of_a_region_too_may_be_saved() -> None:
+    w = rand(C, C, seed=1)
+
+    def f(x: Tensor) -> Tensor:
+        inside = checkpoint(lambda t: torch.tanh(t @ w), x)
+        return (inside * torch.tanh(x @ w).sin()).sum()
+
+    check(f, "aot_eager_decomp_partition", rand(16, C))
+    torch.compiler.reset()
+    out = torch.compile(f, backend="aot_eager_decomp_partition", fullgraph=True)(x := rand(16, C))
+    assert [a.shape for a in arrays(out.grad_fn) if a is not x._data and a is not w._data] == [(16, C)]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_break_inside_a_region_runs_the_region_natively(capsys: pytest.CaptureFixture[str], backend: str) -> None:
+    def noisy(t: Tensor, *, scale: float) -> Tensor:
+        print("in the block")
+        return torch.tanh(t * scale).exp()
+
+    check(lambda x: checkpoint(noisy, x * 2.0, scale=3.0).sum(), backend, rand(5), fullgraph=False)
+    assert capsys.readouterr().out.count("in the block") == 4  # twice in eager, twice in the compiled function
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("grad", [True, False])
+def test_without_a_gradient_a_region_is_nothing_special(grad: bool) -> None:
+    torch.compiler.reset()
+    x = rand(4, requires_grad=False)
+    compiled = torch.compile(lambda x: checkpoint(torch.tanh, x), backend="aot_eager", fullgraph=True)
+    with torch.set_grad_enabled(grad):
+        out = compiled(x)
+    assert not out.requires_grad and out.tolist() == torch.tanh(x).tolist()
+
+
 # --- when saved values die --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("retain", [False, True])
 def test_saved_values_are_freed_before_the_backward_goes_on_unless_retained(retain: bool, backend: str) -> None:

@@ -29,6 +29,8 @@ def merge_equal(graph: Graph) -> bool:
             if first in results and not _is_view(node):
                 continue
             results.add(first)
+        if "recompute" not in node.meta:  # one of the two is outside of all checkpointed regions
+            first.meta.pop("recompute", None)
         node.replace_all_uses_with(first)
         graph.erase_node(node)
         changed = True
