@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,61 @@ def test_folded_integers_wrap(dtype: Any) -> None:
 
 def test_results_are_not_folded_away() -> None:
     assert same_after(lambda x: (ops.exp(full(1.0, 8)), ops.neg(x)), odd(), only=fold) == ["full", "exp", "neg"]
+
+
+# --- sums of padded slices -------------------------------------------------------------------------------------------
+def padded(x: Tensor, bounds: list[int], dim: int = 0) -> list[Tensor]:
+    """The pieces of ``x`` between ``bounds``, each in a field of zeros."""
+    size = x.shape[dim]
+    out = []
+    for start, stop in itertools.pairwise(bounds):
+        piece = ops.exp(ops.slice(x, dim=dim, start=start, stop=stop, step=1))
+        piece = ops.sub(piece, piece) if start == 0 else ops.mul(piece, -0.0)
+        out.append(ops.slice_backward(piece, dim=dim, size=size, start=start, stop=stop, step=1))
+    return out
+
+
+def chain(xs: list[Tensor]) -> Tensor:
+    total = xs[0]
+    for x in xs[1:]:
+        total = ops.add(total, x)
+    return total
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 2, 0, 3, 1]])
+def test_pieces_that_fill_a_dimension_are_put_side_by_side(order: list[int]) -> None:
+    def fn(x: Tensor) -> Any:
+        pieces = padded(x, [0, 1, 3, 4, 6, 8])
+        return ops.exp(chain([pieces[n] for n in order]))
+
+    left = same_after(fn, odd())
+    assert "slice_backward" not in left and left.count("cat") == 1
+
+
+@pytest.mark.parametrize(
+    "bounds", [[0, 2, 4, 6, 7], [1, 2, 4, 6, 8], [0, 4, 8]], ids=["short", "late", "few"]
+)  # fmt: skip
+def test_pieces_that_do_not_stay_a_sum(bounds: list[int]) -> None:
+    assert "cat" not in same_after(lambda x: ops.exp(chain(padded(x, bounds))), odd())
+
+
+def test_pieces_that_overlap_stay_a_sum() -> None:
+    twice = lambda x: ops.exp(chain([*padded(x, [0, 2, 4, 6, 8]), padded(x, [3, 5])[0]]))  # noqa: E731
+    assert "cat" not in same_after(twice, odd())
+
+
+def test_a_partial_sum_that_others_read_stays() -> None:
+    def fn(x: Tensor) -> Any:
+        pieces = padded(x, [0, 2, 4, 6, 8])
+        some = chain(pieces[:3])
+        return ops.exp(ops.add(some, pieces[3])), ops.sin(some)
+
+    assert "cat" not in same_after(fn, odd())
+
+
+def test_only_the_slices_of_a_longer_sum() -> None:
+    f = lambda x: ops.add(ops.exp(chain(padded(x, [0, 2, 4, 6, 8]))), x)  # noqa: E731
+    assert "cat" in same_after(f, odd())
 
 
 NUMBERS = st.sampled_from([0.0, -0.0, 1.0, -1.5, 3.0, float("inf"), float("nan"), 1e-40, 2.0])

@@ -1,0 +1,95 @@
+"""A sum of padded pieces that do not overlap is a concatenation.
+
+Stage: aot.  In: a functional graph.  Out: whether it changed.  The gradient of many slices of one tensor is a sum of as
+many full-sized tensors, nearly all zeros: n slices cost n * n.  Put side by side they cost n.  Each piece still has 0.0
+added once, for that is what the sum did to it: it turns -0.0 into 0.0.  Read next: ``tidy``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compiler.fake import FakeInterp
+from compiler.ir.graph import Graph, Node
+from compiler.passes.roots import kept
+from tinytorch import dispatch, tape
+from tinytorch.ops.opdef import TABLE, Op
+
+#: Fewer pieces are as well masked in one loop, where what reads them may join.
+FEWEST = 4
+
+
+def put_side_by_side(graph: Graph) -> bool:
+    changed = False
+    results = kept(graph)
+    inside: set[Node] = set()  # additions of a sum that was met at its last one
+    for node in reversed(list(graph.nodes)):
+        if not _is(node, "add") or node in results or node in inside or not node.meta["val"].is_contiguous():
+            continue
+        pieces = _pieces(node, inside)
+        if pieces is not None and len(pieces) >= FEWEST and _cover(pieces):
+            _replace(graph, node, pieces)
+            changed = True
+    return changed
+
+
+def _is(x: Any, name: str) -> bool:
+    return isinstance(x, Node) and isinstance(x.target, Op) and x.target.name == name
+
+
+def _pieces(node: Node, inside: set[Node]) -> list[Node] | None:
+    """The padded slices that a tree of additions sums, all along one dimension; None if it sums something else."""
+    found: list[Node] = []
+    todo: list[Any] = [node]
+    within: set[Node] = set()
+    while todo:
+        x = todo.pop()
+        if _is(x, "slice_backward") and x.kwargs["step"] == 1:
+            found.append(x)
+        elif _is(x, "add") and (x is node or len(x.users) == 1):
+            within.add(x)
+            todo += x.args
+        else:
+            return None
+    inside |= within
+    first = found[0]
+    alike = all(
+        p.kwargs["dim"] == first.kwargs["dim"] and _layout(p) == _layout(node) and _numbers(p) for p in found
+    )
+    return found if alike else None
+
+
+def _layout(node: Node) -> Any:
+    data = node.meta["val"]._data
+    return tuple(data.shape), data.dtype, tuple(data.strides)
+
+
+def _numbers(piece: Node) -> bool:
+    return all(isinstance(piece.kwargs[k], int) for k in ("start", "stop", "size"))
+
+
+def _cover(pieces: list[Node]) -> bool:
+    """Do they fill the dimension, each place once?"""
+    at = 0
+    for p in sorted(pieces, key=lambda p: p.kwargs["start"]):
+        if p.kwargs["start"] != at:
+            return False
+        at = p.kwargs["stop"]
+    return at == pieces[0].kwargs["size"]
+
+
+def _replace(graph: Graph, node: Node, pieces: list[Node]) -> None:
+    ordered = sorted(pieces, key=lambda p: p.kwargs["start"])
+    operands: list[Node] = []
+    with graph.inserting_before(node):
+        for p in ordered:
+            x = p.args[0]
+            val = x.meta["val"]
+            if val.dtype.is_floating_point or val.dtype.is_complex:
+                x = graph.call_function(TABLE["add"], (x, 0.0), {})
+                with dispatch.use(FakeInterp()), tape.grad_mode(False):
+                    x.meta = {**p.meta, "val": TABLE["add"](val, 0.0)}
+            operands.append(x)
+        new = graph.call_function(TABLE["cat"], tuple(operands), {"dim": pieces[0].kwargs["dim"]})
+    new.meta = dict(node.meta)
+    node.replace_all_uses_with(new)
