@@ -119,8 +119,13 @@ def torch_bytes(case: Case, compiled: bool) -> int:
         torch._dynamo.reset()
         loss = torch.compile(loss, fullgraph=True)
     kept: list[Any] = []
+
+    def keep(t: Any) -> Any:
+        kept.append(t)
+        return t
+
     loss(*batch).backward()  # compile before the hooks are there
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t), t)[1], lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         root = loss(*batch)
     kept += [t for n in _torch_nodes(root.grad_fn) for t in _tensors(torch, vars(n).values() if hasattr(n, "__dict__") else ())]
     known = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers(), *batch, root)}

@@ -15,7 +15,7 @@ from compiler.partition import cost, min_cut, pareto, plot_pareto
 from compiler.partition.budget import choose, knapsack
 from compiler.partition.cost import Joint
 from compiler.partition.flow import INF
-from compiler.partition.mincut import EXACT, WEIGHT, Prices, find_cut
+from compiler.partition.mincut import EXACT, WEIGHT, Cut, Prices, find_cut
 from compiler.sym.env import ShapeEnv
 from tinytorch import ops
 
@@ -364,3 +364,12 @@ def test_the_curve_can_be_drawn(tmp_path):
     gm, n = joint_of(chain_of_pointwise, [F(64, 8), F(8, 64)], [F(64, 64)])
     chart = plot_pareto(pareto(gm, n), str(tmp_path / "curve.png"))
     assert (tmp_path / "curve.png").read_bytes()[:4] == chart._repr_png_()[:4] == b"\x89PNG"
+
+
+def test_a_cut_that_keeps_more_than_eager_is_refused(monkeypatch):
+    """The promise is checked at every partition, whatever chose the cut."""
+    gm, n = joint_of(chain_of_pointwise, [F(64, 8), F(8, 64)], [F(64, 64)])
+    greedy = lambda joint, budget: Cut(frozenset(x for x in joint.forward if cost.can_save(x)), frozenset())  # noqa: E731
+    monkeypatch.setattr("compiler.partition.budget.choose", greedy)
+    with pytest.raises(AssertionError, match="the partition saves 65536 bytes, eager 32768"):
+        min_cut(gm, n)

@@ -94,7 +94,7 @@ def _fixed(tx: Tracer, value: Value, name: str, seen: set[CodeType]) -> None:
         _refuse(value, name)
 
 
-def _refuse(value: Value, name: str) -> None:
+def _refuse(value: Value, name: str) -> NoReturn:
     breaks.unsupported(breaks.CUSTOM_FUNCTION, f"an autograd.Function that uses {name}: {value.describe()}")
 
 
