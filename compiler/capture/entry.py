@@ -62,7 +62,8 @@ def compile_function(
             return target(*args, **kwargs)
 
         functools.update_wrapper(call, fn, updated=())
-        return _door(call, options)
+        made: Any = call
+        return _door(made, options)
     return _door(fn, options)
 
 
@@ -127,7 +128,7 @@ def reset() -> None:
 
 def captured(door: Any) -> list[Captured]:
     """The entries behind a compiled function, oldest first."""
-    inner = door.__func__ if isinstance(door, MethodType) else door
+    inner: Any = door.__func__ if isinstance(door, MethodType) else door
     return list(inner._tt_door[1].records)
 
 

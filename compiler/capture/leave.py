@@ -103,7 +103,7 @@ class _Leaving:
         raises: bool = False, lasti: bool = False,
     ) -> list[str]:  # fmt: skip
         """A statement that returns a Tail into the resume function at ``index``."""
-        stack = [*kinds, *("null" if p == NULL else "value" for p in push)]
+        stack: list[SlotKind] = [*kinds, *("null" if p == NULL else "value" for p in push)]
         live = self.live[index]
         names = tuple(n for n in variables if n in live)
         user_code, at = origin(self.code, index)

@@ -53,8 +53,9 @@ def finish(result: Any) -> Any:
     modes = None
     try:
         while type(result) is Tail:
-            modes = modes or result.modes
-            result = result.cache.raw(result.fn, *result.args)
+            tail: Tail = result
+            modes = modes or tail.modes
+            result = tail.cache.raw(tail[1], *tail.args)
     except BaseException:
         if modes is not None:
             set_modes(modes)

@@ -69,10 +69,10 @@ C_FUNCTIONS = (
     MemberDescriptorType, type(dict.__dict__["fromkeys"]), np.ufunc, type(np.concatenate),
 )  # fmt: skip
 _NUMBERS = (int, float, complex, str, bytes)
-_ITERATORS = tuple(
-    type(x)
-    for x in (iter([]), iter(()), iter(""), iter({}), iter({}.items()), iter({}.values()), iter(range(0)), reversed([]))
-) + (enumerate, zip, map, filter, reversed, GeneratorType)
+_ONE_EACH: tuple[Any, ...] = (
+    iter([]), iter(()), iter(""), iter({}), iter({}.items()), iter({}.values()), iter(range(0)), reversed([]),
+)  # fmt: skip
+_ITERATORS: tuple[type, ...] = tuple(type(x) for x in _ONE_EACH) + (enumerate, zip, map, filter, reversed, GeneratorType)
 
 
 class Sizes:
@@ -432,7 +432,7 @@ def _tensor(tx: Tracer, obj: Tensor, source: Source) -> Value:
     value.example._requires_grad = fake._requires_grad
     if fake._node is not None:  # the backend is told that it is no leaf, and whether it is a view
         value.example._set_history(fake._node, 0)
-        value.example._view_input = obj._base is not None
+        value.example._view_input = obj._base is not None  # type: ignore[attr-defined]
     shape = source.attr("_data").attr("shape")
     for d, size in enumerate(fake._data.shape):
         e = expr_of(size)

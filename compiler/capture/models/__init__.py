@@ -11,7 +11,6 @@ from compiler.capture.models import (
     numbers,
     numpy_,
     objects_,
-    optimizers,
     polyfills,
     random_,
     sequences,
@@ -23,6 +22,6 @@ from compiler.capture.models.registry import get, is_pure, new_of, refuse
 new = new_of
 
 __all__ = [
-    "autograd_", "builtins_", "doors", "get", "is_pure", "iterators", "mappings", "new", "new_of", "numbers", "numpy_", "objects_", "optimizers", "polyfills", "random_",
+    "autograd_", "builtins_", "doors", "get", "is_pure", "iterators", "mappings", "new", "new_of", "numbers", "numpy_", "objects_", "polyfills", "random_",
     "refuse", "sequences", "sets", "tensors",
 ]  # fmt: skip

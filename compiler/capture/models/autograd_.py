@@ -12,7 +12,7 @@ from __future__ import annotations
 import dis
 from collections.abc import Iterator
 from types import CodeType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from compiler.capture import breaks, graphs
 from compiler.capture.models.registry import model
@@ -42,19 +42,21 @@ def apply(tx: Tracer, cls: Value, *args: Value) -> Value:
     for name in _PARTS:
         _closed(tx, realize(tx, attributes.getattr_(tx, cls, name)), set())
     _try_backward(tx, cls.cls, args)
-    return graphs.call(tx, cls.cls.apply, list(args), {})
+    function: Any = cls.cls
+    return graphs.call(tx, function.apply, list(args), {})
 
 
-def _closed(tx: Tracer, fn: Value, seen: set[CodeType]) -> None:
+def _closed(tx: Tracer, fn: Value, seen: set[Value]) -> None:
     """Guard all that a function reads besides its arguments; a break for what no guard can hold."""
     if isinstance(fn, BoundMethod):
         fn = realize(tx, fn.func)
     if not isinstance(fn, UserFunction):
         _refuse(fn, "a part of an autograd.Function")
-    if tx.is_trusted_module(fn.globals.get("__name__") or "") or fn.code in seen:
+    if fn in seen:
         return
-    seen.add(fn.code)
-    for name in _globals_of(fn.code):
+    seen.add(fn)
+    ours = tx.is_trusted_module(fn.globals.get("__name__") or "")  # then only what it wraps is the program's
+    for name in () if ours else _globals_of(fn.code):
         if name in fn.globals:
             _fixed(tx, realize(tx, tx.module_entry(fn.globals, name, False)), name, seen)
     for name, cell in zip(fn.code.co_freevars, fn.closure, strict=True):
@@ -76,7 +78,7 @@ def _globals_of(code: CodeType) -> Iterator[str]:
             yield from _globals_of(inner)
 
 
-def _fixed(tx: Tracer, value: Value, name: str, seen: set[CodeType]) -> None:
+def _fixed(tx: Tracer, value: Value, name: str, seen: set[Value]) -> None:
     if isinstance(value, SymIntValue):
         tx.specialize(value)
     elif isinstance(value, NumberValue):

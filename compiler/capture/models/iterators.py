@@ -6,7 +6,7 @@ Stage: capture.  See ``registry``.  Read next: ``objects_``.
 from __future__ import annotations
 
 from types import GeneratorType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks, wrap
 from compiler.capture.models.registry import model
@@ -33,6 +33,7 @@ def itself(tx: Tracer, it: Value) -> Value:
     return it
 
 
+_kind: Any
 for _kind in dict.fromkeys((*wrap._ITERATORS, type(iter(set())), type(iter(lambda: 0, 0)), type(reversed([])))):
     model(_kind.__next__)(step)
     model(_kind.__iter__)(itself)

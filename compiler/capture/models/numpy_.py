@@ -221,7 +221,8 @@ def new_array(tx: Tracer, made: Any) -> Value:
         args = [tx.from_python(made.shape), tx.from_python(made.flat[0].item())]
         found = graphs.call(tx, torch.full, args, {"dtype": dtype})
     else:
-        found = graphs.call(tx, torch.tensor, [tx.from_python(made.tolist())], {"dtype": dtype})
+        make: Any = torch.tensor  # a module and a function of one name
+        found = graphs.call(tx, make, [tx.from_python(made.tolist())], {"dtype": dtype})
         found = graphs.call_method(tx, "reshape", [found, tx.from_python(made.shape)], {})
     assert isinstance(found, TensorValue)
     return ArrayValue(found)
@@ -377,7 +378,7 @@ def from_numpy(tx: Tracer, a: Value) -> Value:
     return a.tensor
 
 
-@model(torch.Tensor.numpy)
+@model(torch.Tensor.numpy)  # type: ignore[attr-defined]
 def to_numpy(tx: Tracer, t: TensorValue, *, force: Value = FALSE) -> Value:
     if t.fake.requires_grad:
         tx.raise_(RuntimeError, "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")

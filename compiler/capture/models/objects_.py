@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import sys
 from types import FunctionType, SimpleNamespace, WrapperDescriptorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from compiler.capture import breaks
 from compiler.capture.models import builtins_
@@ -147,7 +147,7 @@ def enum_call(tx: Tracer, cls: ClassValue, *args: Value, **kwargs: Value) -> Val
 
 @model(enum.EnumMeta.__iter__)
 def enum_iter(tx: Tracer, cls: ClassValue) -> Value:
-    return tx.protocol.iter_(tx, TupleValue([ConstantValue(m) for m in cls.cls]))  # type: ignore[var-annotated]
+    return tx.protocol.iter_(tx, TupleValue([ConstantValue(m) for m in cast("type[enum.Enum]", cls.cls)]))
 
 
 @model(enum.EnumMeta.__getitem__)

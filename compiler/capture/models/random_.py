@@ -51,7 +51,7 @@ def _integer(x: int) -> Tensor:
     return Tensor._wrap(np.array(x, np.int64), cpu)
 
 
-for _fn in (random.random, random.uniform, random.gauss, random.normalvariate, random.expovariate, random.betavariate):
-    model(_fn)(_draw(_fn, 0.5))
-for _fn in (random.randint, random.randrange):
-    model(_fn)(_draw(_fn, 3, int))
+for _float in (random.random, random.uniform, random.gauss, random.normalvariate, random.expovariate, random.betavariate):
+    model(_float)(_draw(_float, 0.5))
+for _int in (random.randint, random.randrange):
+    model(_int)(_draw(_int, 3, int))

@@ -229,12 +229,15 @@ def make_parameter(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
 
 
 # --- optimizers -------------------------------------------------------------------------------------------------------
+_PREPARE: Any = Optimizer.prepare
+
+
 @model(Optimizer.prepare)
 def prepare(tx: Tracer, optimizer: Value, waiting: Value = FALSE) -> Value:
     """State is made for real before the step that is traced, so that this step is one like all that follow."""
     obj = optimizer.real()
     if obj is None:
-        return calls.inline(tx, UserFunction.wrap(tx, Optimizer.prepare, tx.namespace.source(Optimizer.prepare)), [optimizer], {})
+        return calls.inline(tx, UserFunction.wrap(tx, _PREPARE, tx.namespace.source(Optimizer.prepare)), [optimizer], {})
     with dispatch.use(None):
         obj.prepare(waiting=True)
     state = tx.by_id.get(id(obj.state))

@@ -64,7 +64,7 @@ def _call_function(tx: Tracer, fn: UserFunction, args: list[Value], kwargs: dict
         return model(tx, *[realize(tx, a) for a in args], **{k: realize(tx, v) for k, v in kwargs.items()})
     if fn.obj is not None:
         if "_tt_door" in fn.obj.__dict__ and fn.source is not None:
-            return call(tx, tx.wrap(fn.obj._tt_door[0], fn.source.attr("_tt_door").item(0)), args, kwargs)
+            return call(tx, tx.wrap(fn.obj.__dict__["_tt_door"][0], fn.source.attr("_tt_door").item(0)), args, kwargs)
         if "_tt_constant" in fn.obj.__dict__:
             return constant_result(tx, fn, args, kwargs)
         if graphs.is_graph_function(fn.obj):
@@ -84,7 +84,8 @@ def constant_result(tx: Tracer, fn: UserFunction, args: list[Value], kwargs: dic
 def _call_method(tx: Tracer, method: BoundMethod, args: list[Value], kwargs: dict[str, Value]) -> Value:
     func = realize(tx, method.func)
     if isinstance(func, UserFunction) and isinstance(realize(tx, method.owner), TensorValue):
-        return tx.models.tensors.call_method(tx, func, method, args, kwargs)
+        found: Value = tx.models.tensors.call_method(tx, func, method, args, kwargs)
+        return found
     return call(tx, func, [method.owner, *args], kwargs)
 
 
@@ -103,7 +104,7 @@ def _call_c(tx: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) ->
         folded = fold(tx, fn, args, kwargs)
         if folded is not None:
             return folded
-    tx.models.refuse(tx, fn, args)
+    return tx.models.refuse(tx, fn, args)
 
 
 def fold(tx: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:

@@ -6,6 +6,7 @@ leaves the trace before it started is rebuilt by calling its function.  Read nex
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from types import GeneratorType
 from typing import TYPE_CHECKING
 
@@ -165,10 +166,10 @@ class GeneratorValue(IteratorValue):
         return f"{emit.load(fn)}({', '.join(parts)})"
 
 
-def _ended() -> GeneratorType[None, None, None]:
+def _ended() -> Generator[None, None, None]:
     """A generator with nothing left."""
 
-    def empty() -> GeneratorType[None, None, None]:
+    def empty() -> Generator[None, None, None]:
         return
         yield
 

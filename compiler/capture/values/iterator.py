@@ -217,7 +217,7 @@ class FilterIterator(IteratorValue):
 class ReversedIterator(IteratorValue):
     """``reversed`` of a list or tuple."""
 
-    kind = type(reversed([]))
+    kind: type = type(reversed(()))
 
     def __init__(self, over: SequenceValue) -> None:
         self.over = over
