@@ -252,12 +252,13 @@ class Recording:
             elif isinstance(step, Product):
                 run = self.machine.product(step)
                 assert run is not None
-                run(*(self.pointer[b] for b in step.buffers), stream)
+                a, b, d = (self.pointer[name] for name in step.buffers)
+                run(a, b, d, stream)
             elif isinstance(step, Launch):
                 self._launch(step, self.owner.kernels[number], self.scratch[number], stream)
                 number += 1
 
-    def _launch(self, s: Launch, kernel: Any, scratch: list[Any], stream: int, spots: Any = None) -> None:
+    def _launch(self, s: Launch, kernel: Any, scratch: list[Any], stream: int) -> None:
         block, source = Block(s), s.source
         for i, b in enumerate(s.buffers):
             block.cells[i] = self.pointer[b]

@@ -21,6 +21,7 @@ from codegen_cupy.machine import Machine, memory_of
 from codegen_cupy.matmul import Product
 from tinytorch.ops.opdef import TABLE
 
+
 class Block:
     """The packed arguments of one launch: a cell of eight bytes each, and the array of their addresses."""
 

@@ -11,6 +11,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -200,7 +201,7 @@ class CudaMachine:
             fn()
             runtime.eventRecord(e, stream)
         runtime.eventSynchronize(events[-1])
-        times = [runtime.eventElapsedTime(x, y) for x, y in zip(events, events[1:], strict=False)]
+        times = [runtime.eventElapsedTime(x, y) for x, y in pairwise(events)]
         for e in events:
             runtime.eventDestroy(e)
         return float(min(times))

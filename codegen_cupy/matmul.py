@@ -209,7 +209,7 @@ def _host(m: Matrix, batch: int, dtype: DType, address: int) -> np.ndarray[Any, 
     """op(matrix) of every batch, as an array over raw memory."""
     item = dtype.itemsize
     span = ((batch - 1) * m.stride + (m.cols - 1) * m.ld + m.rows) * item
-    block = (ctypes.c_char * span).from_address(address)
+    block: Any = (ctypes.c_char * span).from_address(address)
     strides = (m.stride * item, item, m.ld * item)
     array = np.ndarray((batch, m.rows, m.cols), dtype.np, np.frombuffer(block, np.uint8), 0, strides)
     return array.transpose(0, 2, 1) if m.transposed else array
@@ -323,7 +323,8 @@ class Prepared:
             code = lib.cublasLtMatmulDescSetAttribute(self.desc, attribute, ctypes.byref(flag), ctypes.c_size_t(4))
             _ok(code, "cublasLtMatmulDescSetAttribute")
         self.layouts = [self._layout(m) for m in (p.a, p.b, p.d)]
-        number = {0: ctypes.c_float * 1, 1: ctypes.c_double * 1, 4: ctypes.c_float * 2, 5: ctypes.c_double * 2}[scale]
+        numbers: dict[int, Any] = {0: ctypes.c_float * 1, 1: ctypes.c_double * 1, 4: ctypes.c_float * 2, 5: ctypes.c_double * 2}
+        number = numbers[scale]
         self.alpha, self.beta = number(1.0), number(0.0)
         self.choices = self._choices(8)
         self.choice = self.choices[0]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tinytorch as torch
 from codegen_cupy import matmul
 from codegen_cupy.host import View
 from codegen_cupy.matmul import Product, by_numpy, describe
@@ -150,3 +151,13 @@ def test_the_tuner_keeps_the_fastest_that_runs() -> None:
 
     assert matmul.tune(fake, timer, 0, 0, 0, 0) == 1.0
     assert fake.choice == "fast" and fake.runs == ["slow", "refused", "fast"]
+
+
+def test_the_tf32_switch_has_two_names() -> None:
+    assert not torch.backends.cuda.matmul.allow_tf32 and not matmul.allow_tf32()
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        assert torch.get_float32_matmul_precision() == "high" and matmul.allow_tf32()
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert not torch.backends.cuda.matmul.allow_tf32
