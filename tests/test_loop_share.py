@@ -171,3 +171,14 @@ def test_numba_runs_shared_kernels():
     built = importlib.import_module("codegen_numba").build(plan, config)
     for got, x in zip(built([x._data for x in xs], ()), xs, strict=True):
         np.testing.assert_allclose(got, x._data - np.exp(x._data) * np.float32(0.1), rtol=1e-5, atol=1e-6)
+
+
+def test_shared_kernels_with_private_copies():
+    """Sums over rows of several matrices: the number of rows is a size, the copies that threads add into are not."""
+    xs = [tensor(n, 64) for n in (9000, 20000)]
+    plan = compile_graph(trace(lambda *xs: tuple(ops.sum(ops.square(x), dim=(0,), keepdim=False) for x in xs), *xs), config)
+    assert len(plan.kernels) == 1 and plan.kernels[0].sizes
+    with config.patch(threads=2):
+        got = importlib.import_module("codegen_numba").build(plan, config)([x._data for x in xs], ())
+    for g, x in zip(got, xs, strict=True):
+        np.testing.assert_allclose(g, np.square(x._data.astype(np.float64)).sum(0), rtol=1e-5)
