@@ -126,7 +126,7 @@ class Once(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> Any:
-        return ctx.saved_tensors[0] * g * 2.0
+        return ctx.saved_tensors[0] * g * FACTOR
 
 
 FUNCTIONS = {
@@ -184,8 +184,11 @@ def test_so_does_a_function_that_closes_over_tensors(backend: str) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_k18_a_backward_or_a_number_it_uses_may_be_replaced(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
-    fn = lambda x: Cube.apply(x).sum()  # noqa: E731
+@pytest.mark.parametrize("cls", [Cube, Once])
+def test_k18_a_backward_or_a_number_it_uses_may_be_replaced(
+    cls: Any, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    fn = lambda x: cls.apply(x).sum()  # noqa: E731
     torch.compiler.reset()
     compiled = torch.compile(fn, backend=backend, fullgraph=True)
     x = rand(4)
@@ -198,7 +201,7 @@ def test_k18_a_backward_or_a_number_it_uses_may_be_replaced(monkeypatch: pytest.
     first = agree()
     monkeypatch.setattr(f"{__name__}.FACTOR", 5.0)
     second = agree()
-    monkeypatch.setattr(Cube, "backward", staticmethod(lambda ctx, g: g))
+    monkeypatch.setattr(cls, "backward", staticmethod(lambda ctx, g: g))
     third = agree()
     monkeypatch.undo()
     assert agree() == first != second != third

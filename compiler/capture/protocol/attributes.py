@@ -122,8 +122,8 @@ def _inner_function(tx: Tracer, owner: type, name: str, raw: Any) -> Value:
     """The function inside a classmethod or staticmethod."""
     inner = raw.__func__
     if isinstance(inner, FunctionType):
-        if tx.is_trusted_globals(inner.__globals__):
-            return tx.constant(inner)
+        if tx.is_trusted_globals(inner.__globals__) and tx.is_trusted_module(owner.__module__):
+            return tx.constant(inner)  # a decorator of ours around a function of the program's is the program's
         return tx.wrap(inner, class_dict(tx, owner).item(name).attr("__func__"))
     return tx.constant(inner)
 
