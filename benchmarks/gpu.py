@@ -111,6 +111,7 @@ def kernels() -> list[Case]:
         Case("cross entropy fwd+bwd bf16 8192x50304", forward_backward(
              lambda t, x, y: F(t).cross_entropy(x, y), None, of(8192, 50304, dtype=b, grad=True),
              lambda t: t.from_numpy(np.random.default_rng(1).integers(0, 50257, 8192)).to(DEVICE)), 3 * 8192 * 50304 * 2),
+        Case("cross entropy whole step bf16 8192x50304", _loss_and_gradient, 3 * 8192 * 50304 * 2, False),
         Case("sum(0) fp32 65536x1024", forward(lambda t, x: x.sum(0), of(65536, 1024)), 65536 * 1024 * 4),
         Case("sum fp32 2^28", forward(lambda t, x: x.sum(), of(1 << 28)), 4 << 28),
         Case("x.T+y fp32 8192^2", forward(lambda t, x, y: x.T + y, of(8192, 8192), of(8192, 8192, seed=1)), 3 * 8192**2 * 4),
@@ -138,6 +139,25 @@ def _tiny(torch: Any, x: Any) -> Any:
     y = torch.tanh(y) * x - 0.5
     y = torch.relu(y) + torch.sigmoid(x)
     return (y * y).sqrt() + x
+
+
+def _loss_and_gradient(torch: Any, compile_: Any) -> Callable[[], Any]:
+    """Loss and gradient: torch compiles the loss and runs backward, we compile both as one graph."""
+    x = tensor(torch, 8192, 50304, dtype="bfloat16", grad=True)
+    y = torch.from_numpy(np.random.default_rng(1).integers(0, 50257, 8192)).to(DEVICE)
+    loss_of = torch.nn.functional.cross_entropy
+    if torch.__name__ == "torch":
+        call = compile_(lambda: loss_of(x, y))
+    else:
+        call = lambda: loss_of(x, y)  # noqa: E731
+
+    def step() -> Any:
+        x.grad = None
+        loss = call()
+        loss.backward()
+        return loss.detach()
+
+    return step if torch.__name__ == "torch" else compile_(step)  # type: ignore[no-any-return]
 
 
 def _adamw(torch: Any, compile_: Any) -> Callable[[], Any]:

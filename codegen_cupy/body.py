@@ -405,7 +405,8 @@ class Section:
         for s in folded:
             self._fold(s)
         for s in stores:
-            text, mask = f"store_pack({safe(s.buffer)} + {e.index(s.index)}, {out[id(s)]});", e.mask(s)
+            store = "stream_pack" if e.schedule.stream else "store_pack"
+            text, mask = f"{store}({safe(s.buffer)} + {e.index(s.index)}, {out[id(s)]});", e.mask(s)
             e.line(f"if ({mask}) {text}" if mask else text)
 
     def _in_vector(self, s: Update) -> bool:

@@ -146,6 +146,7 @@ class ColumnKernel:
         e.line(f"if (!last_to_arrive(arrived + blockIdx.x, {s.split})) return;")
         for acc in self.accs:
             self._each(f"{self.variable(acc)} = {acc.start};")
+        e.pragma("unroll 4")
         with e.block(f"for (int p = lane; p < {s.split}; p += {s.team})"):
             for acc in self.accs:
                 part = f"{safe(acc.names[0])}_partial[{self._partial('p')}]"

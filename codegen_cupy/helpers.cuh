@@ -36,6 +36,21 @@ __device__ __forceinline__ Pack<T, N> load_pack(const T* p) { return *reinterpre
 template <class T, int N>
 __device__ __forceinline__ void store_pack(T* p, const Pack<T, N>& v) { *reinterpret_cast<Pack<T, N>*>(p) = v; }
 
+//: stream_pack
+// Written as what will not be read again soon: other lines may stay in the cache.
+template <class T, int N>
+__device__ __forceinline__ void stream_pack(T* p, const Pack<T, N>& v) {
+#ifndef TT_EMULATE
+    constexpr int bytes = sizeof(T) * N;
+    if constexpr (bytes == 16) {
+        union { Pack<T, N> pack; unsigned word[4]; } u = {v};
+        asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};" :: "l"(p), "r"(u.word[0]), "r"(u.word[1]), "r"(u.word[2]), "r"(u.word[3]) : "memory");
+        return;
+    }
+#endif
+    store_pack(p, v);
+}
+
 //: bitcast
 template <class To, class From>
 __device__ __forceinline__ To bitcast(From x) {

@@ -59,7 +59,8 @@ def finish(
     if e.messages:
         params.append("long long* failed")
     threads = block[0] * block[1]
-    head = f'extern "C" __global__ void __launch_bounds__({threads}) {name}('
+    resident = f", {e.schedule.resident}" if e.schedule.resident else ""
+    head = f'extern "C" __global__ void __launch_bounds__({threads}{resident}) {name}('
     signature = head + ", ".join(params) + ") {"
     if len(signature) > 110:
         signature = head + "\n    " + ",\n    ".join(params) + ") {"

@@ -19,7 +19,7 @@ from codegen_cupy.kernel_text import Scratch, Source, finish
 from codegen_cupy.nest import Flat, Nest, divides, fast_axis, loop_axes, rest_along, vectorizable, walk
 from codegen_cupy.pointwise import unflatten
 from codegen_cupy.schedule import WARP, Schedule, inner_loops
-from codegen_cupy.spell import memory_type, register_type
+from codegen_cupy.spell import cast, from_memory, memory_type, register_type, to_memory
 from codegen_cupy.twopass import two_pass
 from compiler.loop.ir import Init, Kernel, Load, Loop, Store, Update
 from compiler.sym.expr import Symbol, as_int, ceildiv, coefficient, lift
@@ -27,6 +27,28 @@ from compiler.sym.expr import Symbol, as_int, ceildiv, coefficient, lift
 
 def emit(kernel: Kernel, nest: Nest, schedule: Schedule, name: str) -> Source:
     return RowKernel(kernel, two_pass(nest) if schedule.chunks else nest, schedule).source(name)
+
+
+def gathered(nest: Nest, kernel: Kernel) -> list[tuple[Store, Loop]]:
+    """Sums into places that do not depend on the point (weight gradients of a norm), with their loops."""
+    out: list[tuple[Store, Loop]] = []
+    for loop in inner_loops(nest):
+        if not vectorizable(loop.body) or isinstance(loop, Flat):
+            continue
+        for x in loop.body:
+            if isinstance(x, Store) and x.mode == "add" and x.mask is None:
+                names = {n.name for n in lift(x.index).free_symbols}
+                if names <= {loop.axis, *kernel.sizes} and coefficient(x.index, Symbol(loop.axis)) == 1:
+                    out.append((x, loop))
+    return out
+
+
+def gathers_all(nest: Nest, schedule: Schedule, kernel: Kernel) -> bool:
+    """Do all additions to memory wait in registers?"""
+    if schedule.kind != "row" or not (schedule.blocks and schedule.chunks):
+        return False
+    adds = [s for s in walk(nest.body) if isinstance(s, Store) and s.mode != "set"]
+    return len(gathered(nest, kernel)) == len(adds)
 
 
 class RowKernel:
@@ -40,6 +62,7 @@ class RowKernel:
         self.several = schedule.team > WARP or schedule.kind == "column"
         self.kept = Kept({})
         self.rows: dict[tuple[str, str], tuple[Load, Loop]] = {}  # what the kept rows are first read by
+        self.scalars: list[tuple[Load, str]] = []
         self.gathered: dict[int, tuple[Store, str, Loop]] = {}  # combining stores gathered over the points of a team
 
     # --- the frame ---
@@ -88,6 +111,10 @@ class RowKernel:
                     e.pragma("unroll")
                     e.line(f"for (int c = 0; c < {s.chunks}; ++c) {self.kept.names[key]}[c] = {name}[c];")
                     self.kept.loaded.add(key)
+                for load, name in self.scalars:
+                    d = e.buffers[load.buffer].dtype
+                    e.line(f"const {memory_type(d)} {name}_now = {name};")
+                    e.staged[id(load)] = cast(from_memory(f"{name}_now", d), d, load.dtype)
                 if ahead:
                     self._ask(f"first + {step}", points, ahead)
                 self._point()
@@ -173,7 +200,8 @@ class RowKernel:
         first = lane if v == 1 else f"({lane}) * {v}"
         head = f"for ({e.int_type} {axis} = {first}; {axis} < {e.index(loop.extent)}; {axis} += {s.team * v * s.split})"
         if vectorizable(loop.body):
-            e.pragma("unroll 4" if loop.kind == "reduce" else "unroll 2")
+            alone = len(inner_loops(self.nest)) == 1
+            e.pragma("unroll 4" if loop.kind == "reduce" or alone else "unroll 2")
         with e.block(head):
             self._round(loop, axis)
 
@@ -226,14 +254,21 @@ class RowKernel:
                 self.kept.loaded.add(key)
 
     def _ahead(self) -> dict[tuple[str, str], str]:
-        """Arrays for the next point's rows."""
-        e, s = self.e, self.schedule
+        """Variables for what the next point reads: its rows (by key), and its own values (``scalars``)."""
+        e, sch = self.e, self.schedule
         out: dict[tuple[str, str], str] = {}
         for key, (load, loop) in self.rows.items():
             if key not in self.kept.loaded and not isinstance(loop, Flat):
                 out[key] = f"{safe(load.name)}_next"
                 t = memory_type(e.buffers[load.buffer].dtype)
-                e.line(f"{t if s.vector == 1 else f'Pack<{t}, {s.vector}>'} {out[key]}[{s.chunks}];")
+                e.line(f"{t if sch.vector == 1 else f'Pack<{t}, {sch.vector}>'} {out[key]}[{sch.chunks}];")
+        points = {a.name for a in self.nest.axes} | set(self.kernel.sizes)
+        for s in self.nest.body if out else ():
+            if isinstance(s, Load) and not s.mask and s.buffer not in self.kernel.writes:
+                names = {n.name for n in lift(s.index).free_symbols}
+                if names and names <= points:
+                    self.scalars.append((s, f"{safe(s.name)}_next"))
+                    e.line(f"{memory_type(e.buffers[s.buffer].dtype)} {safe(s.name)}_next;")
         return out
 
     def _ask(self, point: str, points: str, ahead: dict[tuple[str, str], str]) -> None:
@@ -242,6 +277,8 @@ class RowKernel:
         with e.block(f"if ({point} < {points})"):
             e.line(f"const {e.int_type} point = {point};")
             unflatten(e, self.nest.axes, "point")
+            for load, name in self.scalars:
+                e.line(f"{name} = {safe(load.buffer)}[{e.index(load.index)}];")
             for key, name in ahead.items():
                 load, loop = self.rows[key]
                 with self._each_round(loop):
@@ -354,14 +391,8 @@ class RowKernel:
         s = self.schedule
         if not (s.blocks and s.chunks):
             return
-        for loop in inner_loops(self.nest):
-            if not vectorizable(loop.body) or isinstance(loop, Flat):
-                continue
-            for x in loop.body:
-                if isinstance(x, Store) and x.mode == "add" and x.mask is None:
-                    names = {n.name for n in lift(x.index).free_symbols}
-                    if names <= {loop.axis, *self.kernel.sizes} and coefficient(x.index, Symbol(loop.axis)) == 1:
-                        self._gather(x, loop)
+        for x, loop in gathered(self.nest, self.kernel):
+            self._gather(x, loop)
 
     def _gather(self, x: Store, loop: Loop) -> None:
         e, s = self.e, self.schedule
@@ -377,8 +408,34 @@ class RowKernel:
         for x, name, loop in self.gathered.values():
             if s.rows > 1:
                 self._sum_over_teams(x, name, loop)
+            elif s.ordered:
+                with self._mine(loop):
+                    e.line(f"if ({safe(loop.axis)} < {e.index(loop.extent)}) {self._part(x, name, loop)} = {self._slot(name)};")
             else:
                 self._add_to_memory(x, name, loop)
+        if s.ordered and self.gathered:
+            self._add_in_order()
+
+    def _part(self, x: Store, name: str, loop: Loop, block: str = "blockIdx.x") -> str:
+        """Where a block leaves its sum, for the last one to add all in order."""
+        e, s = self.e, self.schedule
+        if not any(p.name == f"{name}_partial" for p in self.scratch):
+            d = e.buffers[x.buffer].dtype
+            self.scratch.append(Scratch(f"{name}_partial", register_type(d), as_int(lift(loop.extent) * s.blocks), max(4, d.itemsize)))
+        return f"{name}_partial[{block} * {e.index(loop.extent)} + {safe(loop.axis)}]"
+
+    def _add_in_order(self) -> None:
+        e, s = self.e, self.schedule
+        self.scratch.append(Scratch("arrived", "unsigned", 1, 4, zeroed=True))
+        e.line("if (!last_to_arrive(arrived, gridDim.x)) return;")
+        for x, name, loop in self.gathered.values():
+            axis, d = safe(loop.axis), e.buffers[x.buffer].dtype
+            with e.block(f"for (int {axis} = threadIdx.x; {axis} < {e.index(loop.extent)}; {axis} += {s.threads})"):
+                e.text[loop.axis] = axis
+                place = f"{safe(x.buffer)}[{e.index(x.index)}]"
+                e.line(f"{register_type(d)} all = {from_memory(place, d)};")
+                e.line(f"for (int b = 0; b < gridDim.x; ++b) all += {self._part(x, name, loop, 'b')};")
+                e.line(f"{place} = {to_memory('all', d)};")
 
     def _add_to_memory(self, x: Store, name: str, loop: Loop) -> None:
         e, s = self.e, self.schedule
@@ -404,7 +461,10 @@ class RowKernel:
             e.line("__syncthreads();")
         with e.block(f"for (int {axis} = threadIdx.x; {axis} < {e.index(loop.extent)}; {axis} += {s.threads})"):
             e.text[loop.axis] = axis
-            e.line(atomic("add", f"&{safe(x.buffer)}[{e.index(x.index)}]", f"{name}_block[{axis}]", d))
+            if s.ordered:
+                e.line(f"{self._part(x, name, loop)} = {name}_block[{axis}];")
+            else:
+                e.line(atomic("add", f"&{safe(x.buffer)}[{e.index(x.index)}]", f"{name}_block[{axis}]", d))
 
     def _slot(self, name: str) -> str:
         return f"{name}[c]" if self.schedule.vector == 1 else f"{name}[c][k]"

@@ -44,6 +44,9 @@ class Schedule:
     wide     64-bit indices
     facts    (size symbol, power of two that divides it)
     prefetch row with blocks: a team asks for its next row before it works on this one
+    resident blocks that must fit on a multiprocessor together, which bounds a thread's registers; 0: as it comes
+    ordered  sums into memory are added in one order, whichever block is first
+    stream   results are stored as not to be read again soon
     restrict the buffers of a launch do not overlap
     """
 
@@ -60,6 +63,9 @@ class Schedule:
     restrict: bool = True
     strict: bool = False
     prefetch: bool = False
+    resident: int = 0
+    stream: bool = False
+    ordered: bool = False
 
     @property
     def rows(self) -> int:
@@ -76,6 +82,7 @@ class Situation:
     wide: bool = False
     restrict: bool = True
     strict: bool = False
+    ordered: bool = False
 
     @property
     def facts(self) -> tuple[tuple[str, int], ...]:
@@ -89,8 +96,9 @@ def inner_loops(nest: Nest) -> list[Loop]:
 def choose(kernel: Kernel, nest: Nest, situation: Situation) -> Schedule:
     """A good schedule without measuring."""
     base = Schedule(
-        "pointwise", wide=situation.wide, facts=situation.facts, restrict=situation.restrict, strict=situation.strict
-    )
+        "pointwise", wide=situation.wide, facts=situation.facts, restrict=situation.restrict, strict=situation.strict,
+        ordered=situation.ordered,
+    )  # fmt: skip
     loops = inner_loops(nest)
     if not loops:
         return replace(base, vector=_pointwise_vector(kernel, nest, situation))
@@ -175,13 +183,16 @@ def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int,
     split = 1
     if splittable(nest) and points * team < MULTIPROCESSORS * 1024 and length > 16384:
         team = 512
-        split = max(1, min(-(-2 * MULTIPROCESSORS * 1024 // (team * points)), length // (team * vector * 2)))
+        split = max(1, min(-(-MULTIPROCESSORS * 1024 // (team * points)), length // (team * vector * 2)))
         keep = keep and split == 1
     if keep and len(loops) == 1 and length > ONLINE and _one_softmax(nest):
         keep = False
     if split == 1 and not keep and (points >= MULTIPROCESSORS * 8):  # many rows: small blocks, several on each multiprocessor
         team = min(team, 256)
+    only_maps = not any(loop.kind == "reduce" for loop in loops)
     threads = team if team > WARP else 128
+    if only_maps and split == 1 and points >= MULTIPROCESSORS * 16:
+        threads = max(threads, 512)
     gathers = keep and sums
     blocks = 0
     if gathers:  # few blocks of many rows: each block adds its sums to memory once
@@ -190,6 +201,7 @@ def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int,
     return replace(
         base, kind="row", vector=vector, team=team, threads=threads, chunks=rounds if keep else 0, split=split,
         blocks=blocks, prefetch=gathers and threads == team,
+        stream=only_maps and flat and vector > 1,
     )  # fmt: skip
 
 

@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from codegen_cupy import columns, onehot, online, phases, pointwise, rows, scans, tiles
+from codegen_cupy import columns, in_order, onehot, online, phases, pointwise, rows, scans, tiles
 from codegen_cupy import nest as nests
 from codegen_cupy.kernel_text import Source
 from codegen_cupy.nest import Nest
 from codegen_cupy.schedule import Schedule, Situation, choose, inner_loops, splittable
+from compiler.config import config
 from compiler.loop.ir import Buffer, Kernel
 
 Writer = Callable[[Kernel, Nest, Schedule, str], Source]
@@ -82,6 +83,10 @@ def sources(
     out = []
     for n, (k, nest) in enumerate(parts):
         wide = nests.needs_64_bits(k, nest, sizes)
-        at = Situation(sizes, aligned, wide, restrict, strict)
-        out.append(write(k, nest, (pick or pick_schedule)(k, nest, at), base if len(parts) == 1 else f"{base}_{n}"))
+        at = Situation(sizes, aligned, wide, restrict, strict, config.deterministic)
+        schedule = (pick or pick_schedule)(k, nest, at)
+        if at.ordered and in_order.order_matters(k, nest) and not rows.gathers_all(nest, schedule, k):
+            nest = in_order.in_order(k, nest)
+            schedule = replace(schedule, kind="pointwise", vector=1, team=1, chunks=0, blocks=0, split=1, threads=32 if nest.axes else 1)
+        out.append(write(k, nest, schedule, base if len(parts) == 1 else f"{base}_{n}"))
     return Launches(tuple(out), tuple(carried))

@@ -8,6 +8,8 @@ Rows of a tile are padded by one element, so that reading a column of it touches
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 from codegen_cupy.body import Emitter, safe
 from codegen_cupy.kernel_text import Source, finish
 from codegen_cupy.nest import Axis, Nest, rest_along, value_at, vectorizable
@@ -71,7 +73,7 @@ def emit(kernel: Kernel, nest: Nest, schedule: Schedule, name: str) -> Source:
     work = as_int(lift(tiles[0]) * tiles[1])
     for a in others:
         work = as_int(lift(work) * a.extent)
-    return finish(e, name, work=work, block=(SIDE, ROWS))
+    return finish(e, name, work=work, block=(SIDE, schedule.threads // SIDE))
 
 
 class _rounds:  # noqa: N801 - a context manager
@@ -83,11 +85,13 @@ class _rounds:  # noqa: N801 - a context manager
     def __enter__(self) -> None:
         e, r, c = self.e, safe(self.rows.name), safe(self.columns.name)
         e.pragma("unroll")
-        self.outer = e.block(f"for (int r = threadIdx.y; r < {SIDE}; r += {ROWS})")
+        self.outer = e.block(f"for (int r = threadIdx.y; r < {SIDE}; r += {e.schedule.threads // SIDE})")
         self.outer.__enter__()
         e.line(f"const {e.int_type} {r} = {self.row_tile} * {SIDE} + r, {c} = {self.column_tile} * {SIDE} + threadIdx.x;")
         e.text[self.rows.name], e.text[self.columns.name] = r, c
-        self.inner = e.block(f"if ({r} < {e.index(self.rows.extent)} && {c} < {e.index(self.columns.extent)})")
+        exact = all(isinstance(a.extent, int) and a.extent % SIDE == 0 for a in (self.rows, self.columns))
+        inside = f"if ({r} < {e.index(self.rows.extent)} && {c} < {e.index(self.columns.extent)})"
+        self.inner: AbstractContextManager[None] = nullcontext() if exact else e.block(inside)
         self.inner.__enter__()
 
     def __exit__(self, *unused: object) -> None:

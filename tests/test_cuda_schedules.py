@@ -1,0 +1,234 @@
+"""What the CUDA codegen makes of a nest before it writes it, and the schedules a tuner may choose: all give the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import cuda_cases as cases
+import numpy as np
+import pytest
+from test_cuda_kernels import arguments, close, emulate_kernel, needs_compiler
+
+from codegen_cupy import emulate, machine, sources, tune
+from codegen_cupy.nest import Nest, nests
+from codegen_cupy.onehot import closed
+from codegen_cupy.online import online
+from codegen_cupy.schedule import Schedule, Situation, inner_loops
+from compiler.config import config
+from compiler.loop import interp
+from compiler.loop.build import KernelRecorder, kernel
+from compiler.loop.ir import Kernel, Store
+from tinytorch.dtypes import bfloat16, float32, int64
+
+
+def cross_entropy_backward(rows: int, n: int) -> Kernel:
+    """softmax times the sum of a one-hot row, minus that row."""
+
+    def cross_entropy_backward(k: KernelRecorder) -> None:
+        target = k.param("target", int64, (rows,), (1,))
+        x = k.param("x", float32, (rows, n), (n, 1))
+        y = k.param("y", float32, (rows, n), (n, 1))
+        for i in k.map(rows):
+            total = k.init("add", float32)
+            t = k.load(target, i)
+            for j in k.reduce(n):
+                hit = k.eq(t, k.index(j))
+                k.update("add", total, k.neg(k.where(hit, 2.5, 0.0, dtype=float32)))
+            for j in k.map(n):
+                k.store(y, i * n + j, k.mul(k.load(x, i * n + j), total))
+
+    return kernel(cross_entropy_backward)
+
+
+def softmax_as_defined(rows: int, n: int, dtype: Any = float32) -> Kernel:
+    """Three loops; what the second stores the third reads back."""
+
+    def softmax_as_defined(k: KernelRecorder) -> None:
+        x = k.param("x", dtype, (rows, n), (n, 1))
+        y = k.param("y", dtype, (rows, n), (n, 1))
+        for i in k.map(rows):
+            peak = k.init("max", float32)
+            for j in k.reduce(n):
+                k.update("max", peak, k.cast(k.load(x, i * n + j), dtype=float32))
+            total = k.init("add", float32)
+            for j in k.reduce(n):
+                e = k.exp(k.sub(k.cast(k.load(x, i * n + j), dtype=float32), peak))
+                k.store(y, i * n + j, e)
+                k.update("add", total, e)
+            for j in k.map(n):
+                e = k.cast(k.load(y, i * n + j), dtype=float32)
+                k.store(y, i * n + j, k.div(e, total))
+
+    return kernel(softmax_as_defined)
+
+
+def check(k: Kernel, start: list[np.ndarray]) -> None:
+    want, got = [a.copy() for a in start], [a.copy() for a in start]
+    with np.errstate(all="ignore"):
+        interp.run_kernel(k, want)
+    emulate_kernel(k, got)
+    for b, g, w in zip(k.params, got, want, strict=True):
+        close(g, w, b.dtype)
+
+
+def test_a_sum_over_a_one_hot_row_needs_no_loop() -> None:
+    nest = nests(cross_entropy_backward(4, 1000))[0]
+    assert [x.kind for x in inner_loops(closed(nest))] == ["map"]
+
+
+@needs_compiler
+def test_one_hot_sums_of_targets_inside_and_outside_of_the_row() -> None:
+    k = cross_entropy_backward(5, 40)
+    start = arguments(k)
+    start[0][:] = [0, 39, 17, -100, 40]
+    check(k, start)
+
+
+def test_a_sum_that_is_not_one_hot_keeps_its_loop() -> None:
+    for make in (lambda: cases.softmax(float32, 4, 64), lambda: cases.layer_norm(float32, 4, 64)):
+        nest = nests(make())[0]
+        assert closed(nest) == nest
+
+
+def test_softmax_becomes_two_loops_that_store_once() -> None:
+    nest = online(nests(softmax_as_defined(4, 64))[0])
+    assert [x.kind for x in inner_loops(nest)] == ["reduce", "map"]
+    assert sum(isinstance(s, Store) for x in inner_loops(nest) for s in x.body) == 1
+
+
+@needs_compiler
+@pytest.mark.parametrize("n", [64, 20000])
+def test_rows_with_infinities_and_nan(n: int) -> None:
+    k = softmax_as_defined(6, n)
+    start = arguments(k)
+    x = start[0]
+    x[1, :] = -np.inf
+    x[2, n // 2] = np.nan
+    x[3, 3] = np.inf
+    x[4, : n // 2] = -np.inf
+    check(k, start)
+
+
+def halves(n: int) -> Kernel:
+    """gelu and a sigmoid, from and to bfloat16."""
+
+    def halves(k: KernelRecorder) -> None:
+        x = k.param("x", bfloat16, (n,), (1,))
+        y = k.param("y", bfloat16, (n,), (1,))
+        z = k.param("z", bfloat16, (n,), (1,))
+        for i in k.map(n):
+            v = k.cast(k.load(x, i), dtype=float32)
+            half = k.mul(v, 0.5)
+            k.store(y, i, k.cast(k.mul(half, k.add(1.0, k.erf(k.mul(v, 0.70710677)))), dtype=bfloat16))
+            k.store(z, i, k.cast(k.div(1.0, k.add(1.0, k.exp(k.neg(v)))), dtype=bfloat16))
+
+    return kernel(halves)
+
+
+@needs_compiler
+def test_every_half_input_within_two_ulp_of_the_exact_result() -> None:
+    """The approximations allowed for half-precision results, on all 65,536 inputs."""
+    from math import erfc, exp
+
+    k = halves(1 << 16)
+    x = np.arange(1 << 16, dtype=np.uint16).view(bfloat16.np)
+    y, z = np.zeros_like(x), np.zeros_like(x)
+    assert "rough_exp" in sources.sources(k, {}).sources[0].text
+    emulate_kernel(k, [x, y, z])
+    with np.errstate(invalid="ignore"):
+        wide = x.astype(np.float64)
+    fine = np.isfinite(wide) & (abs(wide) < 80)
+    sigmoid = np.array([1 / (1 + exp(-v)) for v in wide[fine]])
+    gelu = np.array([0.5 * v * erfc(-v * np.float64(np.float32(0.70710677))) for v in wide[fine]])
+    for got, want in ((z, sigmoid), (y, gelu)):
+        got = got[fine].astype(np.float64)
+        ulp = np.maximum(2.0 ** (np.floor(np.log2(np.maximum(abs(want), 1e-45))) - 7), 2.0**-126)
+        assert (abs(got - want) <= 2 * ulp).all()
+
+
+def test_float32_results_take_no_approximation() -> None:
+    for make in (cases.gelu, cases.softmax):
+        k = make(float32, 4096) if make is cases.gelu else make(float32, 8, 4096)
+        assert "rough_" not in "".join(s.text for s in sources.sources(k, {}).sources)
+    assert "rough_" not in "".join(s.text for s in sources.sources(halves(4096), {}, strict=True).sources)
+
+
+@needs_compiler
+@pytest.mark.parametrize("make", [lambda: cases.layer_norm_backward(300, 256), lambda: cases.embedding_backward(60, 8, 64)])
+def test_deterministic_sums_have_one_order(make: Any) -> None:
+    k = make()
+    with config.patch(deterministic=True):
+        check(k, arguments(k))
+        texts = [s.text for s in sources.sources(k, {}).sources]
+        launches = sources.sources(k, {}).sources
+    if len(launches[0].scratch):  # rows: only the counter of arrivals is atomic
+        assert all(t.count("atomicAdd(") == 1 for t in texts)
+
+
+VARIANTS = [
+    dict(prefetch=True, blocks=3), dict(prefetch=False, blocks=2), dict(resident=2), dict(stream=True),
+    dict(team=32, threads=128, chunks=2, prefetch=False), dict(ordered=True),
+]  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize("change", VARIANTS, ids=str)
+def test_every_schedule_gives_the_same(change: dict[str, Any]) -> None:
+    k = cases.layer_norm_backward(37, 256)
+    start = arguments(k)
+    want, got = [a.copy() for a in start], [a.copy() for a in start]
+    interp.run_kernel(k, want)
+
+    def pick(kernel: Kernel, nest: Nest, at: Situation) -> Schedule:
+        return replace(sources.pick_schedule(kernel, nest, at), **change)
+
+    for source in sources.sources(k, {}, pick=pick).sources:
+        scratch = [np.zeros(int(s.items) * s.itemsize, np.uint8) for s in source.scratch]
+        memory = {b.name: a for b, a in zip(k.params, got, strict=True)}
+        grid = (min(int(source.work), source.max_blocks), source.split)
+        emulate.compile_kernel(source.text, source.name)(grid, source.block, [*(memory[b] for b in source.buffers), *scratch])
+    for b, g, w in zip(k.params, got, want, strict=True):
+        close(g, w, b.dtype)
+
+
+@needs_compiler
+def test_the_tuner_throws_wrong_candidates_away() -> None:
+    k = cases.softmax(float32, 16, 256)
+    nest, at = nests(k)[0], Situation({})
+    start = sources.pick_schedule(k, nest, at)
+    bench = tune.Bench(k, nest, {}, start, machine.machine(True))
+    assert bench.measure(start) > 0
+    assert bench.measure(replace(start, team=8, threads=128)) > 0
+    right = sources.write
+
+    def wrong(kernel: Kernel, nest: Nest, schedule: Schedule, name: str) -> Any:
+        source = right(kernel, nest, schedule, name)
+        return replace(source, text=source.text.replace("Sum<float>()", "Greatest<float>()"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "write", wrong)
+        with pytest.raises(ValueError, match="differs"):
+            bench.measure(replace(start, team=16, threads=128))
+    with pytest.raises(ValueError, match="threads"):
+        bench.measure(replace(start, team=2048))
+
+
+@needs_compiler
+def test_a_tuned_program_computes_the_same() -> None:
+    k = cases.softmax(float32, 16, 256)
+    pick = tune.picker(config, True)
+    nest, at = nests(k)[0], Situation({})
+    chosen = pick(k, nest, at)
+    assert chosen.kind == "row" and chosen.threads % chosen.team == 0
+    assert pick(k, nest, at) == chosen  # kept
+
+
+def test_deterministic_leaves_the_order_of_sums_alone() -> None:
+    k = cases.softmax(float32, 16, 256)
+    nest, at = nests(k)[0], Situation({})
+    start = sources.pick_schedule(k, nest, at)
+    assert tune.proposals(nest, start, {})
+    assert not tune.proposals(nest, start, {}, deterministic=True)
+
+
