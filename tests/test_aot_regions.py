@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tinytorch as torch
+from compiler.backend import lookup_backend
 from tinytorch import Tensor, nn
 from tinytorch.autograd.function import once_differentiable
 from tinytorch.nn import functional as F
@@ -353,3 +354,68 @@ def test_saved_values_are_freed_before_the_backward_goes_on_unless_retained(reta
     out.backward(retain_graph=retain)
     assert held and seen[0] == len(held)
     assert seen[1] == (len(held) if retain else 0)
+
+
+# --- sizes that vary, second derivatives, saved values that are written --------------------------------------------------
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: Cube.apply(x * 2.0).sum(),
+        lambda x: sum(t.sum() for t in Split.apply(x, x.sin(), 1.5)),
+        lambda x: checkpoint(lambda t: torch.tanh(t).exp(), x).sum(),
+    ],
+)
+def test_sizes_may_vary(fn: Any, backend: str) -> None:
+    torch.compiler.reset()
+    graphs: list[Any] = []
+
+    def counting(gm: Any, examples: Any, **kw: Any) -> Any:
+        graphs.append(gm)
+        return lookup_backend(backend)(gm, examples, **kw)
+
+    compiled = torch.compile(fn, backend=counting, fullgraph=True, dynamic=True)
+    for n in (3, 5, 8):
+        for want, got in zip(gradients(fn, rand(n, 2)), gradients(compiled, rand(n, 2)), strict=True):
+            np.testing.assert_allclose(got.detach().numpy(), want.detach().numpy(), rtol=1e-5, atol=1e-6)
+    assert len(graphs) == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_second_derivative_through_a_region(backend: str) -> None:
+    def second(f: Callable[..., Any]) -> Any:
+        x = rand(4)
+        (g,) = torch.autograd.grad(f(x), x, create_graph=True)
+        return torch.autograd.grad((g * g).sum(), x)[0]
+
+    torch.compiler.reset()
+    f = lambda x: checkpoint(lambda t: torch.tanh(t).exp(), x).sum()  # noqa: E731
+    plain = lambda x: torch.tanh(x).exp().sum()  # noqa: E731
+    got = second(torch.compile(f, backend=backend, fullgraph=True))
+    np.testing.assert_allclose(got.numpy(), second(plain).numpy(), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_input_of_a_region_that_is_written_later_is_an_error_in_the_backward(backend: str) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(lambda t: checkpoint(torch.sin, t), backend=backend, fullgraph=True)
+    x = rand(4)
+    h = x * 1.0
+    out = compiled(h)
+    h.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_write_inside_a_region_happens_once(backend: str) -> None:
+    """Running statistics move once, though the block runs again in the backward."""
+    norm = nn.BatchNorm1d(3)
+    torch.compiler.reset()
+    compiled = torch.compile(lambda x: checkpoint(lambda t: norm(t).exp(), x).sum(), backend=backend, fullgraph=True)
+    compiled(rand(6, 3)).backward()
+    other = nn.BatchNorm1d(3)
+    other(rand(6, 3)).exp().sum().backward()
+    np.testing.assert_allclose(norm.running_mean.numpy(), other.running_mean.numpy(), rtol=1e-6)
+    assert int(norm.num_batches_tracked) == 1
+    np.testing.assert_allclose(norm.weight.grad.numpy(), other.weight.grad.numpy(), rtol=1e-4, atol=1e-5)
