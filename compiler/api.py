@@ -23,6 +23,7 @@ from compiler.capture.entry import (
     mark_dynamic,
     mark_static,
     maybe_mark_dynamic,
+    nested_compile_region,
     set_stance,
 )
 from compiler.config import config
@@ -34,8 +35,8 @@ from tinytorch.tracing import is_compiling
 __all__ = [
     "OptimizedModule", "allow_in_graph", "assume_constant_result", "compile", "config", "disable",
     "error_on_graph_break", "explain", "graph_break", "is_compiling", "list_backends", "list_mode_options",
-    "list_options", "lookup_backend", "mark_dynamic", "mark_static", "maybe_mark_dynamic", "register_backend", "reset",
-    "set_stance",
+    "list_options", "lookup_backend", "mark_dynamic", "mark_static", "maybe_mark_dynamic", "nested_compile_region",
+    "register_backend", "reset", "set_stance",
 ]  # fmt: skip
 
 def compile(

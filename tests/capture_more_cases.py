@@ -353,6 +353,29 @@ def module_constants(x):
     return x * len(typing.get_type_hints.__name__), torch.float32.itemsize, torch.finfo(torch.float32).max > 1
 
 
+@whole
+def context_variable(x):
+    return x * VARIABLE.get()
+
+
+VARIABLE: contextvars.ContextVar[int] = contextvars.ContextVar("VARIABLE", default=3)
+
+
+class Counter:
+    seen = 0
+    last = None
+
+
+@whole
+def class_attribute_assignment(x):
+    c = Counter()
+    Counter.seen = 5
+    before = c.seen
+    c.seen = 6
+    Counter.last = [Counter.seen]
+    return x * Counter.seen, before, c.seen, Counter.last
+
+
 # --- break with a named reason ----------------------------------------------------------------------------------------
 @breaks("TT0201")
 def prints(x):
@@ -400,11 +423,9 @@ def index_error_handled(x):
 
 
 @breaks("TT0202")
-def context_variable(x):
+def context_variable_set(x):
+    VARIABLE.set(4)
     return x * VARIABLE.get()
-
-
-VARIABLE: contextvars.ContextVar[int] = contextvars.ContextVar("VARIABLE", default=3)
 
 
 @breaks("TT0202")
@@ -434,14 +455,10 @@ def tensor_deepcopy(x):
     return copy.deepcopy(x) * 2
 
 
-class Counter:
-    seen = 0
-
-
 @breaks("TT0303")
-def class_attribute_assignment(x):
-    Counter.seen = 5
-    return x * Counter.seen
+def method_assignment(x):
+    Counter.method = lambda self, v: v + 1
+    return Counter().method(x)
 
 
 @breaks("TT0304")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextvars
 import random
 import types
 from typing import Any
@@ -339,3 +340,45 @@ def test_random_decisions_break_and_keep_the_stream() -> None:
     expected = [f(X) for _ in range(6)]
     random.seed(7)
     assert same([compiled(X) for _ in range(6)], expected)
+
+
+class Tally:
+    calls = 0
+    last: Any = None
+
+
+class Inherits(Tally):
+    pass
+
+
+def test_attributes_of_classes() -> None:
+    def f(x, obj):
+        Tally.calls += 1
+        Tally.last = x * 2
+        return x * obj.calls + Inherits.calls, type(obj).last
+
+    compiled = Counted(f, fullgraph=True)
+    for n in range(1, 6):
+        got, last = compiled(torch.ones(2), Inherits())
+        assert Tally.calls == n and last is Tally.last
+        assert same(got, torch.full((2,), 2.0 * n)) and same(last, torch.full((2,), 2.0))
+    assert len(compiled.entries) <= 3
+    Inherits.calls = 100
+    try:
+        assert same(compiled(torch.ones(2), Inherits())[0], torch.full((2,), 200.0))
+        assert Tally.calls == 6
+    finally:
+        del Inherits.calls
+
+
+def test_context_variables_are_read_at_each_call() -> None:
+    variable: contextvars.ContextVar[Any] = contextvars.ContextVar("variable")
+
+    def f(x):
+        return x * variable.get()
+
+    compiled = Counted(f, dynamic=False)
+    for value, count in ((2, 1), (3, 2), (2, 2)):
+        variable.set(value)
+        assert same(compiled(torch.ones(2)), torch.full((2,), float(value)))
+        assert len(compiled.entries) == count

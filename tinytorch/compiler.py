@@ -16,7 +16,7 @@ _DOORS = {
     "compiler.api": (
         "allow_in_graph", "assume_constant_result", "compile", "config", "disable", "error_on_graph_break", "explain",
         "graph_break", "list_backends", "list_mode_options", "list_options", "lookup_backend", "mark_dynamic",
-        "mark_static", "maybe_mark_dynamic", "register_backend", "reset", "set_stance",
+        "mark_static", "maybe_mark_dynamic", "nested_compile_region", "register_backend", "reset", "set_stance",
     ),
     "compiler.aot.autograd": ("aot_autograd",),
     "compiler.timing": ("compile_times",),

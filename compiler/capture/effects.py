@@ -28,6 +28,7 @@ class Effects:
     def __init__(self) -> None:
         self.touched: dict[int, Value] = {}
         self.globals: dict[tuple[int, str], tuple[Source, Value | None]] = {}
+        self.classes: dict[tuple[type, str], Value] = {}  # attributes given to classes
 
     def touch(self, value: Value) -> None:
         """``value`` is about to change."""
@@ -38,17 +39,18 @@ class Effects:
         return id(value) in self.touched
 
     def __bool__(self) -> bool:
-        return bool(self.touched or self.globals)
+        return bool(self.touched or self.globals or self.classes)
 
     def roots(self) -> list[Value]:
         """Values that must exist because an effect stores them."""
         found = [v for t in self.touched.values() for v in t.children()]
-        return found + [v for _, v in self.globals.values() if v is not None]
+        return [*found, *(v for _, v in self.globals.values() if v is not None), *self.classes.values()]
 
     def replay(self, emit: Emitter) -> None:
         """Write the statements.  New values are built before the first of them changes anything."""
         steps = [(value, self._prepare(value, emit)) for value in self.touched.values()]
         stores = [(where, name, None if v is None else emit.load(v)) for (_, name), (where, v) in self.globals.items()]
+        attributes = [f"{emit.obj(cls)}.{name} = {emit.load(v)}" for (cls, name), v in self.classes.items()]
         emit.effects_begin()
         for _, lines in steps:
             for line in lines:
@@ -56,6 +58,8 @@ class Effects:
         for where, name, text in stores:
             target = f"{emit.read(where)}[{name!r}]"
             emit.finish(f"del {target}" if text is None else f"{target} = {text}")
+        for line in attributes:
+            emit.finish(line)
 
     def _prepare(self, value: Value, emit: Emitter) -> list[str]:
         where = emit.read(value.source) if value.source is not None else ""

@@ -410,7 +410,7 @@ class Tracer:
         self.shape_env.where = tuple
         for value in (*self.by_id.values(), *self.by_fake.values()):
             value.__dict__.clear()
-        for kept in (self.by_id, self.by_fake, self.by_real_id, self.inputs, self.effects.touched, self.effects.globals,
+        for kept in (self.by_id, self.by_fake, self.by_real_id, self.inputs, self.effects.touched, self.effects.globals, self.effects.classes,
                      self.symbols, self.distinct, self.sizes_from):  # fmt: skip
             kept.clear()
         self.handled = None

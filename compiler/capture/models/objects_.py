@@ -5,6 +5,7 @@ Stage: capture.  See ``registry``.  Read next: ``numbers``, ``tensors``.
 
 from __future__ import annotations
 
+import contextvars
 import enum
 import sys
 from types import FunctionType, SimpleNamespace, WrapperDescriptorType
@@ -14,6 +15,7 @@ from compiler.capture import breaks
 from compiler.capture.models import builtins_
 from compiler.capture.models.registry import Model, model, new, rule
 from compiler.capture.protocol import attributes, calls, operators
+from compiler.capture.source import Source
 from compiler.capture.values.base import FALSE, NONE, NOT_IMPLEMENTED, TRUE, ConstantValue, Value, realize
 from compiler.capture.values.function import ClassValue, UserFunction
 from compiler.capture.values.mapping import DictValue
@@ -264,3 +266,17 @@ def make_namespace(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
         own.entries.update(tx.protocol.mapping_entries(tx, args[0]))
     own.entries.update({k: (ConstantValue(k), v) for k, v in kwargs.items()})
     return made
+
+
+# --- context variables ------------------------------------------------------------------------------------------------
+@model(contextvars.ContextVar.get)
+def context_get(tx: Tracer, variable: Value, default: Value = NONE) -> Value:
+    """A variable that has a value here; setting one is a break, so the value is that of the call's begin."""
+    real = variable.real()
+    if not isinstance(real, contextvars.ContextVar) or variable.source is None:
+        breaks.unsupported(breaks.OPERATION, "a context variable made inside")
+    try:
+        found = real.get()
+    except LookupError:
+        breaks.unsupported(breaks.OPERATION, "a context variable without a value")
+    return tx.wrap(found, Source("{0}.get()", variable.source))

@@ -46,6 +46,8 @@ _LRU_CACHE = type(functools.lru_cache(len))
 # --- classes ----------------------------------------------------------------------------------------------------------
 def lookup(tx: Tracer, cls: type, name: str, start: type | None = None) -> tuple[type, Any] | None:
     """``name`` in the order of ``cls`` (after ``start`` for ``super()``): the class that has it, and the raw attribute."""
+    if class_written(tx, cls, name) is not None:
+        breaks.unsupported(breaks.OPERATION, f"attribute {name}, which was given to class {cls.__name__} before")
     order = cls.__mro__
     if start is not None:
         order = order[order.index(start) + 1 :]
@@ -199,6 +201,10 @@ def generic_getattr(tx: Tracer, value: Value, name: str) -> Value:
         if found is not None:
             return found
     cls = value.pytype()
+    given = class_written(tx, cls, name)
+    if given is not None:
+        own = instance_dict(tx, value)
+        return given if own is None else own.get(tx, name) or given
     on_class = lookup(tx, cls, name)
     if on_class is not None and _is_data_descriptor(on_class[1]):
         return bind(tx, on_class[0], name, on_class[1], value, cls)
@@ -333,6 +339,9 @@ def _class_attribute(tx: Tracer, value: Value, name: str) -> Value | None:
         if isinstance(on_meta[1], property):
             return bind(tx, on_meta[0], name, on_meta[1], value, meta)
         return tx.constant(getattr(cls, name))
+    given = class_written(tx, cls, name)
+    if given is not None:
+        return given
     found = lookup(tx, cls, name)
     if found is not None:
         if isinstance(cls, enum.EnumMeta) and isinstance(getattr(cls, name, None), cls):
@@ -481,6 +490,26 @@ def setattr_(tx: Tracer, value: Value, name: str, new: Value) -> None:
     generic_setattr(tx, value, name, new)
 
 
+def _set_class_attribute(tx: Tracer, cls: type, name: str, new: Value | None) -> None:
+    """A plain value given to a plain class; methods, descriptors and special names change how things work: a break."""
+    kind = None if new is None else realize(tx, new).pytype()
+    plain = type(cls).__setattr__ is type.__setattr__ and not name.startswith("__") and not isinstance(cls, enum.EnumMeta)
+    if kind is None or hasattr(kind, "__get__") or not plain or tx.is_trusted_module(cls.__module__):
+        breaks.unsupported(breaks.OPERATION, f"assignment to attribute {name} of class {cls.__name__}")
+    assert new is not None
+    tx.effects.classes[cls, name] = new
+
+
+def class_written(tx: Tracer, cls: type, name: str) -> Value | None:
+    """What the trace has given to ``cls`` or a base of it as ``name``, if nothing nearer has that name."""
+    for c in cls.__mro__ if tx.effects.classes else ():
+        if (c, name) in tx.effects.classes:
+            return realize(tx, tx.effects.classes[c, name])
+        if name in c.__dict__:
+            return None
+    return None
+
+
 def generic_setattr(tx: Tracer, value: Value, name: str, new: Value | None) -> None:
     """``object.__setattr__``, or with None ``object.__delattr__``."""
     if isinstance(value, TensorValue):
@@ -493,9 +522,10 @@ def generic_setattr(tx: Tracer, value: Value, name: str, new: Value | None) -> N
         _set_module_attribute(tx, value, name, new)
         return
     if isinstance(value, ClassValue):
-        breaks.unsupported(breaks.OPERATION, f"assignment to attribute {name} of class {value.cls.__name__}")
+        _set_class_attribute(tx, value.cls, name, new)
+        return
     cls = value.pytype()
-    found = lookup(tx, cls, name)
+    found = lookup(tx, cls, name) if class_written(tx, cls, name) is None else None
     if found is not None and _is_data_descriptor(found[1]) and _set_through(tx, value, found, name, new):
         return
     if isinstance(value, UserFunction) and name in ("__name__", "__qualname__", "__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__module__"):
