@@ -228,3 +228,23 @@ def test_lbfgs_goes_where_pytorch_goes(calls: int, settings: Any, losses: list[f
     got = [opt.step(closure).item() for _ in range(calls)]
     np.testing.assert_allclose(got[: len(losses)], losses, rtol=1e-9)
     assert x[0].item() == pytest.approx(end, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", [lambda ps: optim.SGD(ps, lr=0.1, momentum=0.5), lambda ps: optim.Adam(ps, lr=0.1)])
+@pytest.mark.parametrize(
+    "text", ["OneCycleLR(opt, [0.3, 0.1], total_steps=11, pct_start=0.5)", "CyclicLR(opt, [0, 0], [0.3, 0.1], 5, 5)"]
+)
+def test_momentum_is_lowest_where_the_rate_is_highest(kind: Any, text: str) -> None:
+    a, b = (nn.Parameter(torch.zeros(1)) for _ in range(2))
+    opt = kind([{"params": [a]}, {"params": [b]}])
+    schedule = eval(text, {"opt": opt, **vars(optim.lr_scheduler)})
+    rates, momenta = [], []
+    for _ in range(10):
+        group = opt.param_groups[0]
+        assert opt.param_groups[1]["lr"] <= group["lr"] / 3 + 1e-12
+        rates.append(group["lr"])
+        momenta.append(group["betas"][0] if "betas" in group else group["momentum"])
+        opt.step()
+        schedule.step()
+    assert rates.index(max(rates)) == momenta.index(min(momenta)) > 0
+    assert momenta[0] == max(momenta) > min(momenta) > 0.7

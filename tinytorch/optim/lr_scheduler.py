@@ -277,45 +277,79 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class CyclicLR(LRScheduler):
-    """Up and down between ``base_lr`` and ``max_lr``, once per batch (Smith, 2015)."""
+    """Up and down between ``base_lr`` and ``max_lr``, once per batch (Smith, 2015); momentum goes the other way.
+
+    ``scale_fn`` of the cycle's number, or of the step's (``scale_mode="iterations"``), replaces the mode's scale.
+    """
 
     def __init__(
         self,
         optimizer: Optimizer,
-        base_lr: float,
-        max_lr: float,
+        base_lr: float | Sequence[float],
+        max_lr: float | Sequence[float],
         step_size_up: int = 2000,
         step_size_down: int | None = None,
         mode: str = "triangular",
         gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None,
+        scale_mode: str = "cycle",
+        cycle_momentum: bool = True,
+        base_momentum: float | Sequence[float] = 0.8,
+        max_momentum: float | Sequence[float] = 0.9,
         last_epoch: int = -1,
     ) -> None:
-        if mode not in ("triangular", "triangular2", "exp_range"):
+        if scale_fn is None and mode not in ("triangular", "triangular2", "exp_range"):
             raise ValueError("mode is invalid and scale_fn is None")
-        self.base_lr, self.max_lr, self.mode, self.gamma = base_lr, max_lr, mode, gamma
+        groups = optimizer.param_groups
+        if cycle_momentum and not {"momentum", "betas"} & optimizer.defaults.keys():
+            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+        self.low, self.max_lrs = _per_group(groups, "base_lr", base_lr), _per_group(groups, "max_lr", max_lr)
+        self.base_momentums = _per_group(groups, "base_momentum", base_momentum)
+        self.max_momentums = _per_group(groups, "max_momentum", max_momentum)
+        self.mode, self.gamma, self.scale_mode, self.scale_fn = mode, gamma, scale_mode, scale_fn
+        self.cycle_momentum = cycle_momentum
         self.up = step_size_up
         self.down = step_size_up if step_size_down is None else step_size_down
+        if last_epoch == -1:
+            for group, low in zip(groups, self.low, strict=True):
+                group["initial_lr"] = low
         super().__init__(optimizer, last_epoch)
+
+    def _scale(self, cycle: int) -> float:
+        if self.scale_fn is not None:
+            return self.scale_fn(cycle + 1 if self.scale_mode == "cycle" else self.last_epoch)
+        scales = {"triangular": 1.0, "triangular2": 0.5**cycle, "exp_range": self.gamma**self.last_epoch}
+        return scales[self.mode]
 
     def get_lr(self) -> list[Any]:
         cycle, at = divmod(self.last_epoch, self.up + self.down)
-        height = at / self.up if at <= self.up else 1 - (at - self.up) / self.down
-        scale = {"triangular": 1.0, "triangular2": 0.5**cycle, "exp_range": self.gamma**self.last_epoch}[self.mode]
-        return [self.base_lr + (self.max_lr - self.base_lr) * height * scale for _ in self.base_lrs]
+        height = (at / self.up if at <= self.up else 1 - (at - self.up) / self.down) * self._scale(cycle)
+        if self.cycle_momentum:
+            bounds = zip(self.base_momentums, self.max_momentums, strict=True)
+            for group, (low, high) in zip(self.optimizer.param_groups, bounds, strict=True):
+                _set_momentum(group, high - (high - low) * height)
+        return [low + (high - low) * height for low, high in zip(self.low, self.max_lrs, strict=True)]
 
 
 class OneCycleLR(LRScheduler):
-    """Up to ``max_lr`` and down far below the start, once in the whole training (Smith and Topin, 2017)."""
+    """Up to ``max_lr`` and down far below the start, once in the whole training (Smith and Topin, 2017).
+
+    ``max_lr``, ``base_momentum`` and ``max_momentum`` may be one per group.  Momentum (SGD's, or Adam's first beta) goes
+    the other way: lowest where the rate is highest.
+    """
 
     def __init__(
         self,
         optimizer: Optimizer,
-        max_lr: float,
+        max_lr: float | Sequence[float],
         total_steps: int | None = None,
         epochs: int | None = None,
         steps_per_epoch: int | None = None,
         pct_start: float = 0.3,
         anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float | Sequence[float] = 0.85,
+        max_momentum: float | Sequence[float] = 0.95,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
         three_phase: bool = False,
@@ -324,35 +358,66 @@ class OneCycleLR(LRScheduler):
         if total_steps is None and (epochs is None or steps_per_epoch is None):
             raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
         self.total_steps = total_steps if total_steps is not None else epochs * steps_per_epoch  # type: ignore[operator]
-        start = max_lr / div_factor
-        low = start / final_div_factor
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
+        groups = optimizer.param_groups
+        if cycle_momentum and not {"momentum", "betas"} & optimizer.defaults.keys():
+            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
         peak = pct_start * self.total_steps - 1
-        last = self.total_steps - 1
-        self.phases = (
-            [(peak, start, max_lr), (2 * peak, max_lr, start), (last, start, low)]
-            if three_phase
-            else [(peak, start, max_lr), (last, max_lr, low)]
+        self.ends = (peak, 2 * peak, self.total_steps - 1) if three_phase else (peak, self.total_steps - 1)
+        rates = [(top / div_factor, top) for top in _per_group(groups, "max_lr", max_lr)]
+        self.rates = [_stops(low, top, low / final_div_factor, three_phase) for low, top in rates]
+        momenta = zip(
+            _per_group(groups, "base_momentum", base_momentum),
+            _per_group(groups, "max_momentum", max_momentum),
+            strict=True,
         )
-        self.anneal_strategy = anneal_strategy
+        self.momenta = [_stops(top, low, top, three_phase) for low, top in momenta]
+        self.anneal_strategy, self.cycle_momentum = anneal_strategy, cycle_momentum
+        if last_epoch == -1:
+            for group, stops in zip(groups, self.rates, strict=True):
+                group["initial_lr"] = stops[0]
         super().__init__(optimizer, last_epoch)
 
-    def _blend(self, a: float, b: float, done: float) -> float:
-        share = (1 + math.cos(math.pi * done)) / 2 if self.anneal_strategy == "cos" else 1 - done
-        return b + (a - b) * share
+    def _at(self, stops: Sequence[float]) -> float:
+        """The value at ``self.last_epoch`` on the way from stop to stop."""
+        begin = 0.0
+        for end, a, b in zip(self.ends, stops, stops[1:], strict=False):
+            if self.last_epoch <= end or end == self.ends[-1]:
+                done = (self.last_epoch - begin) / (end - begin)
+                share = (1 + math.cos(math.pi * done)) / 2 if self.anneal_strategy == "cos" else 1 - done
+                return b + (a - b) * share
+            begin = end
+        raise AssertionError("the last phase ends the loop")
 
     def get_lr(self) -> list[Any]:
         if self.last_epoch >= self.total_steps:
             raise ValueError(
                 f"Tried to step {self.last_epoch} times. The specified number of total steps is {self.total_steps}"
             )
-        begin = 0.0
-        rate = self.phases[-1][2]
-        for end, a, b in self.phases:
-            if self.last_epoch <= end or (end, a, b) == self.phases[-1]:
-                rate = self._blend(a, b, (self.last_epoch - begin) / (end - begin))
-                break
-            begin = end
-        return [rate for _ in self.base_lrs]
+        if self.cycle_momentum:
+            for group, stops in zip(self.optimizer.param_groups, self.momenta, strict=True):
+                _set_momentum(group, self._at(stops))
+        return [self._at(stops) for stops in self.rates]
+
+
+def _stops(first: float, middle: float, last: float, three_phase: bool) -> tuple[float, ...]:
+    return (first, middle, first, last) if three_phase else (first, middle, last)
+
+
+def _per_group(groups: Sequence[Any], name: str, value: Any) -> list[float]:
+    if not isinstance(value, list | tuple):
+        return [value] * len(groups)
+    if len(value) != len(groups):
+        raise ValueError(f"expected {len(groups)} values for {name}, got {len(value)}")
+    return list(value)
+
+
+def _set_momentum(group: dict[str, Any], value: float) -> None:
+    if "betas" in group:
+        group["betas"] = (value, *group["betas"][1:])
+    else:
+        group["momentum"] = value
 
 
 class SequentialLR(LRScheduler):
