@@ -12,6 +12,7 @@ import pytest
 
 import tinytorch as torch
 from compiler.backend import lookup_backend
+from compiler.ir.verify import verify
 from tinytorch import Tensor, nn
 from tinytorch.autograd.function import once_differentiable
 from tinytorch.nn import functional as F
@@ -145,6 +146,14 @@ FUNCTIONS = {
 def test_a_function_with_its_own_backward_is_in_the_graph(name: str, backend: str) -> None:
     check(FUNCTIONS[name], backend, rand(3, 4), rand(3, 4, seed=1))
     check(FUNCTIONS[name], backend, rand(3, 4), rand(3, 4, seed=1, requires_grad=False))
+
+
+def test_the_captured_graph_names_its_class() -> None:
+    graphs: list[Any] = []
+    torch.compiler.reset()
+    torch.compile(lambda x: Cube.apply(x).sum(), backend=lambda gm, _: graphs.append(gm) or gm, fullgraph=True)(rand(4))
+    assert "_Cube_apply(x)" in graphs[0].code
+    verify(graphs[0], level=2)  # and the text makes the same graph again
 
 
 def test_its_second_derivative_differentiates_its_backward(backend: str) -> None:

@@ -219,6 +219,8 @@ class _Speller:
             if have is x:
                 return name
         stem = getattr(x, "__name__", type(x).__name__)
+        owner = getattr(x, "__self__", None)
+        stem = f"{owner.__name__}_{stem}" if isinstance(owner, type) else stem  # a class method, such as a Function's apply
         stem = "".join(c if c.isalnum() else "_" for c in stem).strip("_") or "object"
         name, n = f"_{stem}", 0
         while name in self.objects:
