@@ -33,7 +33,6 @@ class Config:
     activation_memory_budget: float = _knob(
         1.0, "TT_ACTIVATION_MEMORY_BUDGET", "1 saves what the min cut saves, 0 recomputes all that may be"
     )
-    decompose: bool = _knob(True, "TT_DECOMPOSE", "open composite operators into rows")
 
     # --- loop and codegens ---
     numerics: Literal["strict", "fast"] = _knob(
