@@ -149,7 +149,8 @@ class Program:
         b = self.pick(lambda s: len(s) == len(self.shapes[a]) and all(x == y or k == d for k, (x, y) in enumerate(zip(s, self.shapes[a], strict=True))))  # fmt: skip
         index, _ = self.index(a, d, self.shapes[b][d])
         number = self.constant(index)
-        self.add(lambda p: ops.tanh(ops.scatter_add(p[a], p.constants[number], p[b], dim=d)), self.shapes[a])
+        source = lambda p: ops.cast(p[b], dtype=p[a].dtype)  # noqa: E731 - an argmax makes float32 of halves
+        self.add(lambda p: ops.tanh(ops.scatter_add(p[a], p.constants[number], source(p), dim=d)), self.shapes[a])
 
     def select(self):
         a = self.pick(lambda s: len(s) > 0)
