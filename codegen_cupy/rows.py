@@ -5,13 +5,15 @@ row sums; with ``split`` also sums over everything, whose last block finishes.  
 
 A team is ``team`` neighbouring lanes of a warp, or a whole block of several warps.  In a ``column`` block the threads
 of one warp stand side by side along the points and the team stands across warps, so memory is still read in lines.
-Short rows are kept in registers between loops (``Schedule.chunks``): read once, used by every loop.
+Short rows are kept in registers between loops (``Schedule.chunks``): read once, used by every loop.  Where few blocks do
+many points each (``Schedule.blocks``), sums over points wait in registers, and the next point's row is asked for early.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 from codegen_cupy.body import Emitter, Kept, atomic, safe
 from codegen_cupy.combines import Accumulator
@@ -27,6 +29,9 @@ from compiler.sym.expr import Symbol, as_int, ceildiv, coefficient, lift
 
 def emit(kernel: Kernel, nest: Nest, schedule: Schedule, name: str) -> Source:
     return RowKernel(kernel, two_pass(nest) if schedule.chunks else nest, schedule).source(name)
+
+
+MOST_AHEAD = 2  # rows that a thread asks for before it needs them; more would take too many registers
 
 
 def gathered(nest: Nest, kernel: Kernel) -> list[tuple[Store, Loop]]:
@@ -59,6 +64,7 @@ class RowKernel:
         self.kernel, self.nest, self.schedule = kernel, nest, schedule
         self.scratch: list[Scratch] = []
         self.stored: set[str] = set()  # buffers written since the last barrier
+        self.read: set[tuple[str, Any]] = set()  # (buffer, place in the row) read since then
         self.several = schedule.team > WARP or schedule.kind == "column"
         self.kept = Kept({})
         self.rows: dict[tuple[str, str], tuple[Load, Loop]] = {}  # what the kept rows are first read by
@@ -151,12 +157,26 @@ class RowKernel:
                 self.stored.add(s.buffer)
             else:
                 self.e.statement(s)
+                if isinstance(s, Load):
+                    self.read.add((s.buffer, None))
 
     def _barrier_before(self, loop: Loop) -> None:
-        """What other lanes of the team stored must be seen before it is read."""
-        if any(isinstance(s, Load) and s.buffer in self.stored for s in walk((loop,))):
+        """What other lanes of the team stored must be seen before it is read, and what they read must have been read
+        before it is overwritten."""
+        inside = list(walk((loop,)))
+        writes = {(s.buffer, self._place_in(loop, s)) for s in inside if isinstance(s, Store)}
+        written = {b for b, _ in writes}
+        late = any(b in written and (b, place) not in writes for b, place in self.read)
+        if late or any(isinstance(s, Load) and s.buffer in self.stored for s in inside):
             self.e.line("__syncthreads();" if self.several else "__syncwarp();")
             self.stored.clear()
+            self.read.clear()
+        self.read |= {(s.buffer, self._place_in(loop, s)) for s in inside if isinstance(s, Load)}
+
+    def _place_in(self, loop: Loop, s: Load | Store) -> Any:
+        """The same for two accesses only if each lane makes them to the same elements."""
+        rounds = bool(self.schedule.chunks) and vectorizable(loop.body)
+        return lift(s.index).subs({Symbol(loop.axis): Symbol("_lane")}), rounds, loop.extent
 
     # --- spreading a loop over the team ---
     def _spread(self, loop: Loop) -> None:
@@ -257,6 +277,8 @@ class RowKernel:
         """Variables for what the next point reads: its rows (by key), and its own values (``scalars``)."""
         e, sch = self.e, self.schedule
         out: dict[tuple[str, str], str] = {}
+        if len(self.rows.keys() - self.kept.loaded) > MOST_AHEAD:
+            return out
         for key, (load, loop) in self.rows.items():
             if key not in self.kept.loaded and not isinstance(loop, Flat):
                 out[key] = f"{safe(load.name)}_next"

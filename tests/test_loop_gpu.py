@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from loop_helpers import trace
 
+from codegen_cupy import emulate, program
+from codegen_cupy.machine import EmulatedMachine
 from compiler.config import Config
-from compiler.loop import compile_graph
-from compiler.loop.ir import Alloc, Loop, Plan
+from compiler.loop import compile_graph, interp
+from compiler.loop.ir import Alloc, Loop, Plan, Run
 from tinytorch import ops
 from tinytorch.device import Device
 from tinytorch.tensor import Tensor
@@ -73,3 +75,43 @@ def test_rows_stay_side_by_side() -> None:
     assert max(points(k.body) for k in plan.kernels) >= 8 * 16
     rows = [k for k in plan.kernels if "sum" in k.name and any("div" in o for o in k.origin)]
     assert points(rows[0].body) == 8 * 16
+
+
+def picked(x: Any, w: Any, index: Any) -> Any:
+    """Softmax of rows that a product made, and one element of each row."""
+    y = ops.matmul(x, w)
+    d = ops.sub(y, ops.amax(y, dim=(1,), keepdim=True))
+    e = ops.exp(d)
+    total = ops.sum(e, dim=(1,), keepdim=True)
+    return ops.div(e, total), ops.sub(ops.gather(d, index, dim=1), ops.log(total))
+
+
+@pytest.mark.parametrize("device", [CUDA, CPU], ids=str)
+def test_a_row_may_be_overwritten_after_one_of_its_elements_was_picked(device: Device) -> None:
+    rng = np.random.default_rng(0)
+    x, w = (Tensor._wrap(rng.standard_normal(s).astype(np.float32), device) for s in ((6, 8), (8, 40)))
+    index = Tensor._wrap(rng.integers(0, 40, (6, 1)), device)
+    plan = compile_graph(trace(picked, x, w, index), Config(verify=1))
+    product = next(s for s in plan.steps if isinstance(s, Alloc)).buffer.name
+    (run,) = (s for s in plan.steps if isinstance(s, Run))
+    assert product in run.args and product in {v.buffer for v in plan.outputs if v is not None}
+    want = [t._data for t in picked(x, w, index)]
+    for got, w_ in zip(interp.run_plan(plan, [t._data for t in (x, w, index)]), want, strict=True):
+        np.testing.assert_allclose(got, w_, rtol=1e-5)
+
+
+@pytest.mark.skipif(not emulate.available(), reason="no C++ compiler")
+@pytest.mark.parametrize("columns", [40, 640, 2500])
+def test_no_thread_overwrites_what_another_has_yet_to_pick(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulator's race check over the same program (as many rows as fill a block: idle teams repeat the last row, and
+    what they read of it is thrown away)."""
+    machine = EmulatedMachine()
+    machine.check = True
+    monkeypatch.setattr(program, "machine", lambda emulated: machine)
+    rng = np.random.default_rng(0)
+    x, w = (Tensor._wrap(rng.standard_normal(s).astype(np.float32), CUDA) for s in ((32, 8), (8, columns)))
+    index = Tensor._wrap(rng.integers(0, columns, (32, 1)), CUDA)
+    built = program.Program(compile_graph(trace(picked, x, w, index), Config()), Config(cuda_emulate=True))
+    want = [t._data for t in picked(x, w, index)]
+    for got, w_ in zip(built([t._data for t in (x, w, index)]), want, strict=True):
+        np.testing.assert_allclose(got, w_, rtol=1e-4, atol=1e-7)

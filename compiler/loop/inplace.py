@@ -6,7 +6,8 @@ are not fetched twice, and an optimizer's new parameter lands where the old one 
 Read next: ``memory``.
 
 It is allowed where an iteration can only overwrite what was its own to read: no load of the operand follows the store,
-and for every earlier load the loops it shares with the store walk the operand in step with it.
+and for every earlier load the loops it shares with the store walk the operand in step with it.  An index that a value
+chooses is where its check says: a row may be overwritten after one of its elements was picked.
 """
 
 from __future__ import annotations
@@ -61,9 +62,33 @@ def operand_for(
     for name in candidates:
         if same_layout(buffers[name], buffers[target]):
             loads = [s for s in found if s.stmt.buffer == name]
-            if loads and all(_in_step(load, store, sizes) for load in loads):
+            if loads and all(_in_step(load, store, {**sizes, **checked(body)}) for load in loads):
                 return name
     return None
+
+
+def checked(body: Iterable[ir.Stmt]) -> dict[Symbol, Interval]:
+    """What checks say of indices: a kernel whose check fails raises, whatever it has written."""
+    flat = list(_all(body))
+    made = {s.name: s for s in flat if isinstance(s, ir.Let)}
+    out: dict[Symbol, Interval] = {}
+    for s in flat:
+        both = made.get(s.cond) if isinstance(s, ir.Check) else None
+        if both is None or both.fn != "bit_and":
+            continue
+        low, high = (made.get(a) if isinstance(a, str) else None for a in both.args)
+        if low is not None and high is not None and (low.fn, high.fn, low.args[1]) == ("ge", "lt", 0):
+            name, bound = high.args
+            if low.args[0] == name and isinstance(name, str) and type(bound) is int:
+                out[Symbol(name)] = Interval(0, bound - 1)
+    return out
+
+
+def _all(body: Iterable[ir.Stmt]) -> Iterator[ir.Stmt]:
+    for s in body:
+        yield s
+        if isinstance(s, ir.Loop):
+            yield from _all(s.body)
 
 
 def same_layout(a: Buffer, b: Buffer) -> bool:
