@@ -25,7 +25,6 @@ from compiler.ir.graph import Graph, Node
 from compiler.ir.interp import Interpreter
 from compiler.ir.module import GraphModule
 from compiler.ir.verify import verify
-from compiler.passes.roots import root
 from compiler.passes.tidy import tidy
 from tinytorch import engine, tape
 from tinytorch.ops.opdef import TABLE, Op
@@ -302,14 +301,20 @@ class _Finish:
 
 
 def _open_regions(graph: Graph) -> None:
-    """What leaves a checkpointed region may be saved, as eager keeps the next one's inputs; the rest of it must not."""
+    """What leaves a checkpointed region is not computed again for those who use it outside: else the second run of one
+    region would begin with that of the one before, and all of them would be in memory at once."""
     for node in graph.nodes:
         region = node.meta.get("region")
         if region is None or (node.users and all(u.meta.get("region") == region for u in node.users)):
             continue
-        for n in (node, root(node)):
-            if n.meta.get("region") == region:
-                n.meta.pop("recompute", None)
+        used = bool(node.users)  # or it is a result only
+        while isinstance(node.target, Op) and node.target.kind == "view" and node.meta.get("region") == region:
+            node.meta.pop("recompute", None)
+            node = node.args[0]
+        if node.meta.get("region") == region:
+            node.meta.pop("recompute", None)
+            if used:
+                node.meta["recompute"] = "never"
 
 
 def _tangent(tracer: Tracer, i: int, root: Tensor) -> Tensor:
