@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -181,3 +182,46 @@ def test_linalg() -> None:
         torch.inverse(torch.zeros(2, 2))
     with pytest.raises(RuntimeError, match="square matrices"):
         torch.inverse(torch.zeros(2, 3))
+
+
+# --- what model code expects of small things --------------------------------------------------------------------------
+def test_any_sequence_becomes_a_tensor() -> None:
+    assert torch.tensor(deque([1.0, 2.0])).tolist() == [1.0, 2.0]
+    assert torch.tensor([deque([1, 2]), (3, 4)]).tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(RuntimeError, match="Could not infer dtype of set"):
+        torch.tensor({1, 2})
+
+
+def test_fill_diagonal() -> None:
+    x = torch.zeros(5, 2)
+    assert x.fill_diagonal_(1.0, wrap=True) is x
+    assert x.tolist() == [[1, 0], [0, 1], [0, 0], [1, 0], [0, 1]]
+    assert torch.zeros(2, 2, 2).fill_diagonal_(3).nonzero().tolist() == [[0, 0, 0], [1, 1, 1]]
+    with pytest.raises(RuntimeError, match="equal length"):
+        torch.zeros(2, 2, 3).fill_diagonal_(1)
+
+
+@pytest.mark.parametrize("how", ["linear", "lower", "higher", "midpoint", "nearest"])
+@pytest.mark.parametrize("dim", [None, 1])
+def test_quantiles_are_numpys(how: str, dim: int | None) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 8, 2))
+    q = [0.0, 0.3, 1.0]
+    got = torch.quantile(torch.tensor(x), torch.tensor(q, dtype=torch.float64), dim, interpolation=how)
+    np.testing.assert_allclose(got.numpy(), np.quantile(x, q, dim, method=how))
+    x[0, 2:4, 1] = np.nan
+    assert torch.quantile(torch.tensor(x), 0.5, dim).isnan().any()
+    some = torch.nanquantile(torch.tensor(x), 0.3, dim, keepdim=True, interpolation=how)
+    np.testing.assert_allclose(some.numpy(), np.nanquantile(x, 0.3, dim, method=how, keepdims=True))
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, float("inf")])
+def test_distances(p: float) -> None:
+    a, b = torch.randn(2, 3, 4, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
+    got = torch.cdist(a, b, p)
+    want = np.linalg.norm(a.numpy()[:, :, None] - b.numpy(), p, -1)
+    np.testing.assert_allclose(got.numpy(), want)
+    same = torch.ones(2, 3).requires_grad_()
+    torch.cdist(same, same, p).sum().backward()
+    assert same.grad.isfinite().all()
+    with pytest.raises(RuntimeError, match="same number of columns"):
+        torch.cdist(a, b[:, 1:])

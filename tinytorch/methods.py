@@ -45,7 +45,8 @@ METHODS: dict[Any, str] = {
     complexes: "conj",
     reduction: """
         sum nansum mean prod any all count_nonzero var std amax amin aminmax argmax argmin max min cumsum cumprod cummax
-        cummin logcumsumexp logsumexp sort argsort topk kthvalue median norm dist""",
+        cummin logcumsumexp logsumexp sort argsort topk kthvalue median quantile
+        nanquantile norm dist""",
     shape: """
         reshape view view_as reshape_as flatten ravel unflatten unsqueeze squeeze permute transpose swapaxes swapdims t
         movedim moveaxis expand expand_as broadcast_to diagonal diag diag_embed unfold narrow select unbind split chunk
@@ -56,7 +57,8 @@ METHODS: dict[Any, str] = {
         gather scatter scatter_add scatter_reduce index_select index_add index_copy index_fill index_put masked_select
         masked_scatter take nonzero argwhere unique bincount take_along_dim""",
     typing: """
-        to type_as cuda clone contiguous item tolist numpy equal allclose is_nonzero copy_ fill_ zero_ resize_""",
+        to type_as cuda clone contiguous item tolist numpy equal allclose is_nonzero copy_ fill_ fill_diagonal_
+        zero_ resize_""",
     composite: "softmax log_softmax",
     random: "uniform_ normal_ bernoulli_ exponential_ random_ bernoulli multinomial",
 }

@@ -118,7 +118,9 @@ def _walk(data: Any, leaves: list[Any], depth: int) -> tuple[int, ...]:
             return _walk(np.asarray(data), leaves, depth)
         if isinstance(data, str):
             raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
-        raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
+        if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+            raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
+        data = [data[i] for i in range(len(data))]  # any sequence, as a deque
     shapes = [_walk(item, leaves, depth + 1) for item in data]
     for s in shapes:
         if s != shapes[0]:

@@ -41,7 +41,8 @@ PUBLIC: dict[Any, str] = {
     complexes: "conj real imag complex polar",
     reduction: """
         sum nansum mean prod any all count_nonzero var std var_mean std_mean amax amin aminmax argmax argmin max min
-        cumsum cumprod cummax cummin logcumsumexp logsumexp sort argsort topk kthvalue median norm dist""",
+        cumsum cumprod cummax cummin logcumsumexp logsumexp sort argsort topk kthvalue median quantile
+        nanquantile norm dist cdist""",
     shape: """
         reshape flatten ravel unflatten unsqueeze squeeze permute transpose swapaxes swapdims t movedim moveaxis
         broadcast_to broadcast_tensors broadcast_shapes diagonal diag diag_embed narrow select unbind split chunk

@@ -336,6 +336,76 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     return kthvalue(input, ((input.shape[d] if input.ndim else 1) + 1) // 2, d, keepdim)
 
 
+def quantile(
+    input: Tensor,
+    q: Any,
+    dim: int | None = None,
+    keepdim: bool = False,
+    interpolation: str = "linear",
+) -> Tensor:
+    """The values below which the shares ``q`` (a number, or a 1-d tensor: then the first dimension of the result) lie.
+
+    Between two values: "linear", "lower", "higher", "nearest" or "midpoint"; NaN where there is one.
+    Mirrors ``torch.quantile``.
+    """
+    return _quantile(input, q, dim, keepdim, interpolation, skip=False)
+
+
+def nanquantile(
+    input: Tensor,
+    q: Any,
+    dim: int | None = None,
+    keepdim: bool = False,
+    interpolation: str = "linear",
+) -> Tensor:
+    """``quantile`` of what is no NaN; NaN where nothing is left.  Mirrors ``torch.nanquantile``."""
+    return _quantile(input, q, dim, keepdim, interpolation, skip=True)
+
+
+def _quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, how: str, skip: bool) -> Tensor:
+    name = "nanquantile" if skip else "quantile"
+    if x.dtype not in (dtypes.float32, dtypes.float64):
+        raise RuntimeError(f"{name}() input tensor must be either float or double dtype")
+    if how not in ("linear", "lower", "higher", "nearest", "midpoint"):
+        raise RuntimeError(
+            f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {how}"
+        )
+    if not x.numel():
+        raise RuntimeError(f"{name}() input tensor must be non-empty")
+    if isinstance(q, Tensor):
+        if q.ndim > 1 or q.dtype is not x.dtype:
+            raise RuntimeError(f"{name}() q must be a scalar or 1D tensor of the input tensor's dtype")
+    elif not 0 <= q <= 1:
+        raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q}")
+    else:
+        q = ops.full(shape=(), value=q, dtype=x.dtype, device=x.device)
+    single, shape = not q.ndim, list(x.shape)
+    if dim is None:
+        rows, kept = x.reshape(-1), [1] * x.ndim
+    else:
+        d = wrap_dim(dim, x.ndim)
+        rows = x.movedim(d, -1) if x.ndim else x.reshape(1)
+        kept = [1 if i == d else s for i, s in enumerate(shape)]
+    rows = sort(rows, -1).values  # NaN last
+    n = rows.shape[-1]
+    nans = ops.isnan(rows)
+    present = (n - nans.sum(-1, keepdim=True)) if skip else ops.full(shape=(1,), value=n, dtype=dtypes.int64)
+    at = q.reshape(-1) * (present - 1).clamp_min(0).to(x.dtype)
+    at = ops.round(at) if how == "nearest" else at
+    low, high = ops.floor(at), ops.ceil(at)
+    low, high = (high if how == "higher" else low), (low if how == "lower" else high)
+    places = [p.to(dtypes.int64).expand(*rows.shape[:-1], q.numel()) for p in (low, high)]
+    a, b = (ops.gather(rows, p, dim=rows.ndim - 1) for p in places)
+    out = a + (b - a) * (0.5 if how == "midpoint" else at - low)
+    if not skip:
+        out = ops.where(nans.any(-1, keepdim=True), float("nan"), out)
+    if single:
+        out = out[..., 0]
+        return out.reshape(kept) if keepdim else out
+    out = out.movedim(-1, 0)
+    return out.reshape(-1, *kept) if keepdim else out
+
+
 # --- norms ------------------------------------------------------------------------------------------------------------
 def norm(
     input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: DType | None = None
@@ -374,3 +444,24 @@ def norm(
 
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     return norm(ops.sub(input, other), p)
+
+
+def cdist(
+    x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary"
+) -> Tensor:
+    """[..., P, M], [..., R, M] -> [..., P, R], the p-norm of every difference.  Mirrors ``torch.cdist``.
+
+    By differences always (``compute_mode`` only says how fast): nothing cancels.
+    """
+    for i, x in enumerate((x1, x2), 1):
+        if not x.dtype.is_floating_point:
+            raise RuntimeError(f"cdist only supports floating-point dtypes, X{i} got: {x.dtype.title}")
+        if x.ndim < 2:
+            raise RuntimeError(f"cdist only supports at least 2D tensors, X{i} got: {x.ndim}D")
+    if x1.shape[-1] != x2.shape[-1]:
+        raise RuntimeError(
+            f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}"
+        )
+    if p < 0:
+        raise RuntimeError("cdist only supports non-negative p values")
+    return norm(ops.sub(x1.unsqueeze(-2), x2.unsqueeze(-3)), p, -1)

@@ -209,6 +209,24 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     return copy_(self, one)
 
 
+def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    """One number at the places whose indices are all equal; ``wrap``: again below, in a tall matrix.
+
+    Mirrors ``torch.Tensor.fill_diagonal_``.
+    """
+    if self.ndim < 2:
+        raise RuntimeError("dimensions must larger than 1")
+    if self.ndim > 2 and len(set(self.shape)) > 1:
+        raise RuntimeError("all dimensions of input must be of equal length")
+    rows, cols = self.shape[0], self.shape[1]
+    for top in range(0, rows if wrap and self.ndim == 2 else 1, cols + 1):
+        line = self[top:]
+        while line.ndim > 1:
+            line = ops.diagonal(line, offset=0, dim1=0, dim2=1)
+        fill_(line, fill_value)
+    return self
+
+
 def zero_(self: Tensor) -> Tensor:
     return fill_(self, 0)
 
