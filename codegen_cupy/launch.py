@@ -20,6 +20,7 @@ from codegen_cupy.host import Call, Launch, Memory, Recipe, View
 from codegen_cupy.machine import Machine, memory_of
 from codegen_cupy.matmul import Product
 from tinytorch.ops.opdef import TABLE
+from tinytorch.ops.spell_numpy import spelling
 
 
 class Block:
@@ -190,8 +191,8 @@ def prepared(recipe: Recipe, machine: Machine, *, fmad: bool = True) -> Callable
 
 def library_call(machine: Machine, step: Call, memory: dict[str, Any]) -> None:
     """An op row's eager kernel on views of memory, copied into its outputs."""
-    kernel = TABLE[step.fn].kernel
-    assert kernel is not None, f"{step.fn} has no kernel"
+    row = TABLE[step.fn]
+    kernel = row.kernel or spelling(row)  # the second: rows of loops on complex numbers
     args = [machine.look(memory[a.buffer], a) if isinstance(a, View) else a for a in step.args]
     with np.errstate(all="ignore"):
         made = kernel(machine.xp, *args, **step.params)

@@ -377,7 +377,7 @@ class Emitter:
         axis = self.name(outer[0].axis) if len(outer) == 1 else "t"
         with self.out.block(f"for {axis} in range(quotient(start, {n}), quotient(stop + {n} - 1, {n})):"):
             self._unravel(tuple(outer))
-            low, high = f"greatest(start - {axis} * {n}, 0)", f"least(stop - {axis} * {n}, {n})"
+            low, high = f"greatest(start - {axis} * ({n}), 0)", f"least(stop - {axis} * ({n}), {n})"
             with self.straight(inner.axis, self.phase.body, low, high):
                 self.body(self.phase.body)
 

@@ -255,6 +255,21 @@ def test_one_kernel_serves_all_sizes(sizes, tune):
 
 
 @TUNES
+def test_an_extent_that_is_a_sum(tune):
+    @kernel
+    def shifted(k):
+        n, m = k.size("n"), k.size("m")
+        x = k.param("x", float32, (n, n * m + n), (n * m + n, 1))
+        row = k.param("row", float32, (n * m + n,), (1,))
+        out = k.param("out", float32, (n, n * m + n), (n * m + n, 1))
+        for i in k.map(n):
+            for j in k.map(n * m + n):
+                k.store(out, (n * m + n) * i + j, k.add(k.load(x, (n * m + n) * i + j), k.load(row, j)))
+
+    same(shifted, [normal(3, 18), normal(18)], tune, sizes=(3, 5))
+
+
+@TUNES
 def test_index_arithmetic(tune):
     """Quotients and remainders of axes, negative strides, minima."""
 
