@@ -1,8 +1,9 @@
 """CUDA codegen: a ``Plan`` becomes CUDA C++ text, the text machine code, the machine code a callable.
 
 Stage: codegen.  In: ``compiler.loop.ir.Plan``.  Out: a callable over CuPy arrays (NumPy arrays under the emulator).
-Read next: ``spell`` (one spelling per scalar function), ``schedule`` (which loop becomes blocks, threads, vectors),
-``pointwise`` and ``reduce`` (kernel text), ``program`` (the host side), ``emulate`` (the same text on a CPU).
+Read next: ``spell`` (one spelling per scalar function), ``onehot``, ``online``, ``phases`` (nests made cheaper),
+``schedule`` (which loop becomes blocks, threads, vectors; ``tune`` measures), ``pointwise``, ``rows``, ``columns`` (kernel
+text), ``program`` (the host side), ``emulate`` (the same text on a CPU).
 """
 
 from __future__ import annotations

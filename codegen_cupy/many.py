@@ -18,7 +18,7 @@ from codegen_cupy.kernel_text import Source
 from codegen_cupy.matmul import Product
 
 MOST_BYTES = 4000  # a kernel's arguments have 4 KB
-_HEAD = re.compile(r'extern "C" __global__ void (__launch_bounds__\(\d+\)) (\w+)\((.*?)\) \{\n', re.DOTALL)
+_HEAD = re.compile(r'extern "C" __global__ void (__launch_bounds__\(\d+(?:, \d+)?\)) (\w+)\((.*?)\) \{\n', re.DOTALL)
 
 
 def joined(recipe: Recipe) -> Recipe:

@@ -43,8 +43,8 @@ def emit(kernel: Kernel, nest: Nest, schedule: Schedule, name: str) -> Source:
 
 
 #: What is worth computing once for many points: threads are then few, and each does several points.
-_SLOW = frozenset("pow exp log sqrt div fmod sin cos".split())
-FEW_THREADS = 132 * 2048
+_SLOW = frozenset("pow exp log fmod sin cos".split())
+FEW_THREADS = 132 * 1024
 
 
 def _invariant(nest: Nest) -> tuple[tuple[Stmt, ...], tuple[Stmt, ...]]:

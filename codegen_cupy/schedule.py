@@ -200,7 +200,7 @@ def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int,
         blocks = MULTIPROCESSORS * max(1, 512 // threads)
     return replace(
         base, kind="row", vector=vector, team=team, threads=threads, chunks=rounds if keep else 0, split=split,
-        blocks=blocks, prefetch=gathers and threads == team,
+        blocks=blocks, prefetch=gathers and threads == team, resident=blocks // MULTIPROCESSORS,
         stream=only_maps and flat and vector > 1,
     )  # fmt: skip
 

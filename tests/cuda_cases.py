@@ -386,6 +386,63 @@ def masked(n: int) -> Kernel:
     return kernel(masked)
 
 
+def cross_entropy_backward(rows: int, n: int) -> Kernel:
+    """softmax times the sum of a one-hot row, minus that row."""
+
+    def cross_entropy_backward(k: KernelRecorder) -> None:
+        target = k.param("target", int64, (rows,), (1,))
+        x = k.param("x", float32, (rows, n), (n, 1))
+        y = k.param("y", float32, (rows, n), (n, 1))
+        for i in k.map(rows):
+            total = k.init("add", float32)
+            t = k.load(target, i)
+            for j in k.reduce(n):
+                hit = k.eq(t, k.index(j))
+                k.update("add", total, k.neg(k.where(hit, 2.5, 0.0, dtype=float32)))
+            for j in k.map(n):
+                k.store(y, i * n + j, k.mul(k.load(x, i * n + j), total))
+
+    return kernel(cross_entropy_backward)
+
+
+def softmax_as_defined(rows: int, n: int, dtype: DType = float32) -> Kernel:
+    """Three loops; what the second stores the third reads back."""
+
+    def softmax_as_defined(k: KernelRecorder) -> None:
+        x = k.param("x", dtype, (rows, n), (n, 1))
+        y = k.param("y", dtype, (rows, n), (n, 1))
+        for i in k.map(rows):
+            peak = k.init("max", float32)
+            for j in k.reduce(n):
+                k.update("max", peak, k.cast(k.load(x, i * n + j), dtype=float32))
+            total = k.init("add", float32)
+            for j in k.reduce(n):
+                e = k.exp(k.sub(k.cast(k.load(x, i * n + j), dtype=float32), peak))
+                k.store(y, i * n + j, e)
+                k.update("add", total, e)
+            for j in k.map(n):
+                e = k.cast(k.load(y, i * n + j), dtype=float32)
+                k.store(y, i * n + j, k.div(e, total))
+
+    return kernel(softmax_as_defined)
+
+
+def halves(n: int) -> Kernel:
+    """gelu and a sigmoid, from and to bfloat16."""
+
+    def halves(k: KernelRecorder) -> None:
+        x = k.param("x", bfloat16, (n,), (1,))
+        y = k.param("y", bfloat16, (n,), (1,))
+        z = k.param("z", bfloat16, (n,), (1,))
+        for i in k.map(n):
+            v = k.cast(k.load(x, i), dtype=float32)
+            half = k.mul(v, 0.5)
+            k.store(y, i, k.cast(k.mul(half, k.add(1.0, k.erf(k.mul(v, 0.70710677)))), dtype=bfloat16))
+            k.store(z, i, k.cast(k.div(1.0, k.add(1.0, k.exp(k.neg(v)))), dtype=bfloat16))
+
+    return kernel(halves)
+
+
 CASES: dict[str, Callable[[], Kernel]] = {
     "gelu_float32": lambda: gelu(float32, 5000),
     "gelu_float16": lambda: gelu(float16, 70000),
@@ -401,6 +458,11 @@ CASES: dict[str, Callable[[], Kernel]] = {
     "layer_norm_long": lambda: layer_norm(float32, 2, 36_001),
     "layer_norm_backward": lambda: layer_norm_backward(70, 256),
     "layer_norm_backward_odd": lambda: layer_norm_backward(5, 77),
+    "cross_entropy_backward": lambda: cross_entropy_backward(6, 1000),
+    "softmax_as_defined": lambda: softmax_as_defined(5, 300),
+    "softmax_as_defined_half": lambda: softmax_as_defined(3, 4096, bfloat16),
+    "softmax_as_defined_long": lambda: softmax_as_defined(2, 40_000),
+    "approximations": lambda: halves(5000),
     "column_sum": lambda: column_sum(float32, 300, 96),
     "column_sum_half": lambda: column_sum(bfloat16, 513, 320),
     "column_sum_odd": lambda: column_sum(float32, 50, 33),

@@ -17,50 +17,8 @@ from codegen_cupy.online import online
 from codegen_cupy.schedule import Schedule, Situation, inner_loops
 from compiler.config import config
 from compiler.loop import interp
-from compiler.loop.build import KernelRecorder, kernel
 from compiler.loop.ir import Kernel, Store
-from tinytorch.dtypes import bfloat16, float32, int64
-
-
-def cross_entropy_backward(rows: int, n: int) -> Kernel:
-    """softmax times the sum of a one-hot row, minus that row."""
-
-    def cross_entropy_backward(k: KernelRecorder) -> None:
-        target = k.param("target", int64, (rows,), (1,))
-        x = k.param("x", float32, (rows, n), (n, 1))
-        y = k.param("y", float32, (rows, n), (n, 1))
-        for i in k.map(rows):
-            total = k.init("add", float32)
-            t = k.load(target, i)
-            for j in k.reduce(n):
-                hit = k.eq(t, k.index(j))
-                k.update("add", total, k.neg(k.where(hit, 2.5, 0.0, dtype=float32)))
-            for j in k.map(n):
-                k.store(y, i * n + j, k.mul(k.load(x, i * n + j), total))
-
-    return kernel(cross_entropy_backward)
-
-
-def softmax_as_defined(rows: int, n: int, dtype: Any = float32) -> Kernel:
-    """Three loops; what the second stores the third reads back."""
-
-    def softmax_as_defined(k: KernelRecorder) -> None:
-        x = k.param("x", dtype, (rows, n), (n, 1))
-        y = k.param("y", dtype, (rows, n), (n, 1))
-        for i in k.map(rows):
-            peak = k.init("max", float32)
-            for j in k.reduce(n):
-                k.update("max", peak, k.cast(k.load(x, i * n + j), dtype=float32))
-            total = k.init("add", float32)
-            for j in k.reduce(n):
-                e = k.exp(k.sub(k.cast(k.load(x, i * n + j), dtype=float32), peak))
-                k.store(y, i * n + j, e)
-                k.update("add", total, e)
-            for j in k.map(n):
-                e = k.cast(k.load(y, i * n + j), dtype=float32)
-                k.store(y, i * n + j, k.div(e, total))
-
-    return kernel(softmax_as_defined)
+from tinytorch.dtypes import bfloat16, float32
 
 
 def check(k: Kernel, start: list[np.ndarray]) -> None:
@@ -73,13 +31,13 @@ def check(k: Kernel, start: list[np.ndarray]) -> None:
 
 
 def test_a_sum_over_a_one_hot_row_needs_no_loop() -> None:
-    nest = nests(cross_entropy_backward(4, 1000))[0]
+    nest = nests(cases.cross_entropy_backward(4, 1000))[0]
     assert [x.kind for x in inner_loops(closed(nest))] == ["map"]
 
 
 @needs_compiler
 def test_one_hot_sums_of_targets_inside_and_outside_of_the_row() -> None:
-    k = cross_entropy_backward(5, 40)
+    k = cases.cross_entropy_backward(5, 40)
     start = arguments(k)
     start[0][:] = [0, 39, 17, -100, 40]
     check(k, start)
@@ -92,7 +50,7 @@ def test_a_sum_that_is_not_one_hot_keeps_its_loop() -> None:
 
 
 def test_softmax_becomes_two_loops_that_store_once() -> None:
-    nest = online(nests(softmax_as_defined(4, 64))[0])
+    nest = online(nests(cases.softmax_as_defined(4, 64))[0])
     assert [x.kind for x in inner_loops(nest)] == ["reduce", "map"]
     assert sum(isinstance(s, Store) for x in inner_loops(nest) for s in x.body) == 1
 
@@ -100,7 +58,7 @@ def test_softmax_becomes_two_loops_that_store_once() -> None:
 @needs_compiler
 @pytest.mark.parametrize("n", [64, 20000])
 def test_rows_with_infinities_and_nan(n: int) -> None:
-    k = softmax_as_defined(6, n)
+    k = cases.softmax_as_defined(6, n)
     start = arguments(k)
     x = start[0]
     x[1, :] = -np.inf
@@ -110,28 +68,12 @@ def test_rows_with_infinities_and_nan(n: int) -> None:
     check(k, start)
 
 
-def halves(n: int) -> Kernel:
-    """gelu and a sigmoid, from and to bfloat16."""
-
-    def halves(k: KernelRecorder) -> None:
-        x = k.param("x", bfloat16, (n,), (1,))
-        y = k.param("y", bfloat16, (n,), (1,))
-        z = k.param("z", bfloat16, (n,), (1,))
-        for i in k.map(n):
-            v = k.cast(k.load(x, i), dtype=float32)
-            half = k.mul(v, 0.5)
-            k.store(y, i, k.cast(k.mul(half, k.add(1.0, k.erf(k.mul(v, 0.70710677)))), dtype=bfloat16))
-            k.store(z, i, k.cast(k.div(1.0, k.add(1.0, k.exp(k.neg(v)))), dtype=bfloat16))
-
-    return kernel(halves)
-
-
 @needs_compiler
 def test_every_half_input_within_two_ulp_of_the_exact_result() -> None:
     """The approximations allowed for half-precision results, on all 65,536 inputs."""
     from math import erfc, exp
 
-    k = halves(1 << 16)
+    k = cases.halves(1 << 16)
     x = np.arange(1 << 16, dtype=np.uint16).view(bfloat16.np)
     y, z = np.zeros_like(x), np.zeros_like(x)
     assert "rough_exp" in sources.sources(k, {}).sources[0].text
@@ -151,7 +93,7 @@ def test_float32_results_take_no_approximation() -> None:
     for make in (cases.gelu, cases.softmax):
         k = make(float32, 4096) if make is cases.gelu else make(float32, 8, 4096)
         assert "rough_" not in "".join(s.text for s in sources.sources(k, {}).sources)
-    assert "rough_" not in "".join(s.text for s in sources.sources(halves(4096), {}, strict=True).sources)
+    assert "rough_" not in "".join(s.text for s in sources.sources(cases.halves(4096), {}, strict=True).sources)
 
 
 @needs_compiler
@@ -167,7 +109,7 @@ def test_deterministic_sums_have_one_order(make: Any) -> None:
 
 
 VARIANTS = [
-    dict(prefetch=True, blocks=3), dict(prefetch=False, blocks=2), dict(resident=2), dict(stream=True),
+    dict(team=64, threads=64, chunks=1, prefetch=True, blocks=3), dict(prefetch=False, blocks=2), dict(resident=2), dict(stream=True),
     dict(team=32, threads=128, chunks=2, prefetch=False), dict(ordered=True),
 ]  # fmt: skip
 
