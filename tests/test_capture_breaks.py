@@ -605,3 +605,16 @@ def test_modes_are_restored_when_a_call_raises() -> None:
     with pytest.raises(RuntimeError):
         compiled(torch.ones(3, 4))
     assert torch.is_grad_enabled()
+
+
+def test_functions_that_look_at_values_break() -> None:
+    """``bincount`` needs the largest value for its size: a named break, not an error of the program."""
+
+    def counts(x: Any) -> Any:
+        return torch.bincount(x * 2, minlength=3) + 1
+
+    torch.compiler.reset()
+    x = torch.tensor([1, 2, 2])
+    assert torch.compile(counts, backend="eager")(x).tolist() == counts(x).tolist()
+    with pytest.raises(Unsupported, match="bincount looks at values"):
+        torch.compile(counts, backend="eager", fullgraph=True)(x)

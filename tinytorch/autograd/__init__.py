@@ -83,5 +83,11 @@ def gradgradcheck(func: Any, inputs: Any, grad_outputs: Any = None, **options: A
     return _checker("gradgradcheck")(func, inputs, grad_outputs, **options)  # type: ignore[no-any-return]
 
 
+def __getattr__(name: str) -> Any:
+    if name == "functional":  # derivatives of functions, loaded when first needed
+        return importlib.import_module("tinytorch.autograd.functional")
+    raise AttributeError(f"module 'tinytorch.autograd' has no attribute {name!r}")
+
+
 def _checker(name: str) -> Any:
     return getattr(importlib.import_module("tinytorch.autograd.checks"), name)
