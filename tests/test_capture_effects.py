@@ -382,3 +382,49 @@ def test_context_variables_are_read_at_each_call() -> None:
         variable.set(value)
         assert same(compiled(torch.ones(2)), torch.full((2,), float(value)))
         assert len(compiled.entries) == count
+
+
+def test_a_list_that_is_only_appended_to_may_have_any_length() -> None:
+    losses: list[Any] = []
+
+    def step(x):
+        loss = (x * x).sum()
+        losses.append(loss)
+        return loss
+
+    compiled = Counted(step, fullgraph=True)
+    for n in range(20):
+        assert compiled(torch.ones(3)) is losses[-1] and len(losses) == n + 1
+    assert len(compiled.entries) == 1
+
+
+def test_numbers_appended_in_a_loop_do_not_compile_each_time() -> None:
+    def train(x, history):
+        for _ in range(20):
+            x = x * 0.5
+            history.append(x.sum().item())
+        return x
+
+    compiled = Counted(train)
+    got: list[Any] = []
+    want: list[Any] = []
+    assert same(compiled(torch.ones(2), got), train(torch.ones(2), want))
+    assert got == want
+    assert not compiled.native() and len(compiled.all_entries()) <= 8
+
+
+def test_appended_then_looked_at() -> None:
+    def f(x, a, b):
+        a.append(1)
+        b.append(2)
+        a.append(3)
+        n = len(a)
+        b.append(n)
+        return x * n, a[-2], b[-1]
+
+    compiled = Counted(f, dynamic=False)
+    for make in (lambda: ([], []), lambda: ([0], []), lambda: ([], [7]), lambda: [[5]] * 2):
+        a, b = make()
+        c, d = make()
+        assert same(compiled(torch.ones(1), a, b), f(torch.ones(1), c, d))
+        assert a == c and b == d

@@ -88,6 +88,8 @@ class Effects:
         breaks.unsupported(breaks.RECONSTRUCT, f"a change of {value.describe()}")
 
     def _list(self, value: ListValue, where: str, emit: Emitter) -> list[str]:
+        if not value.looked_at:
+            return [f"{where}.append({emit.load(v)})" for v in value.added]
         items = f"[{', '.join(emit.load(v) for v in value.items)}]"
         if issubclass(value.kind, list):
             return [f"{emit.obj(list)}.__setitem__({where}, slice(None), {items})"] if value.kind is not list else [

@@ -276,9 +276,12 @@ def _tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
 
 def _list(tx: Tracer, obj: list[Any], source: Source) -> Value:
     _type_guard(tx, obj, source)
-    tx.guard("LENGTH", f"len({{0}}) == {len(obj)}" if obj else "not {0}", source)
-    items: list[Value] = [Lazy(o, source.item(i)) for i, o in enumerate(obj)]
-    value = ListValue(items, type(obj), source, obj)
+
+    def look() -> list[Value]:
+        tx.guard("LENGTH", f"len({{0}}) == {len(obj)}" if obj else "not {0}", source)
+        return [Lazy(o, source.item(i)) for i, o in enumerate(obj)]
+
+    value = ListValue(None if type(obj) is list else look(), type(obj), source, obj, look)
     if isinstance(obj, collections.deque):
         value.maxlen = ConstantValue(obj.maxlen)
         if obj.maxlen is not None:

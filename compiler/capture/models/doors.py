@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from compiler.capture import breaks, doors
 from compiler.capture.models.registry import model
 from compiler.capture.values.base import ConstantValue, Value
+from tinytorch import tape
 
 if TYPE_CHECKING:
     from compiler.capture.tracer import Tracer
@@ -37,3 +38,8 @@ def marked_inside(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
 @model(doors.set_stance)
 def stance_inside(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
     breaks.unsupported(breaks.SKIPPED_CALL, "set_stance inside compiled code")
+
+
+@model(tape.attach)
+def attached(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
+    breaks.unsupported(breaks.SKIPPED_CALL, "a node put on the tape by hand, as around a module with backward hooks")

@@ -182,6 +182,9 @@ for _op, (_fn, _slot, _) in operators.COMPARE.items():
 @model(list.append)
 def append(tx: Tracer, me: ListValue, v: Value) -> Value:
     tx.effects.touch(me)
+    if not me.looked_at:
+        me.added.append(v)
+        return NONE
     me.items.append(v)
     if me.maxlen is not None and (limit := _limit(tx, me)) is not None and len(me.items) > limit:
         del me.items[0]

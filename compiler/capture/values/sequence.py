@@ -6,6 +6,7 @@ a change to it is recorded by ``effects`` and replayed as one slice assignment. 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from compiler.capture.values.base import Value
@@ -55,14 +56,45 @@ class TupleValue(SequenceValue):
 
 
 class ListValue(SequenceValue):
-    """A list (or subclass, or deque).  ``attrs`` is the instance dict of a subclass."""
+    """A list (or subclass, or deque).  ``attrs`` is the instance dict of a subclass.
 
-    def __init__(self, items: list[Value], kind: type = list, source: Source | None = None, obj: Any = None) -> None:
-        self.items = items
+    A list from outside that is only appended to has no known length: ``look`` gives (and guards) what is in it when
+    somebody asks, and until then ``added`` holds what was appended.
+    """
+
+    def __init__(
+        self,
+        items: list[Value] | None,
+        kind: type = list,
+        source: Source | None = None,
+        obj: Any = None,
+        look: Callable[[], list[Value]] | None = None,
+    ) -> None:
+        self._items = items
+        self.look = look
+        self.added: list[Value] = []
         self.kind = kind
         self.source = source
         self.obj = obj
         self.maxlen: Value | None = None  # of a deque
+
+    @property
+    def items(self) -> list[Value]:  # type: ignore[override]
+        if self._items is None:
+            assert self.look is not None
+            self._items = [*self.look(), *self.added]
+        return self._items
+
+    @items.setter
+    def items(self, new: list[Value]) -> None:
+        self._items = new
+
+    @property
+    def looked_at(self) -> bool:
+        return self._items is not None
+
+    def children(self) -> list[Value]:
+        return list(self.added if self._items is None else self._items)
 
     def real(self) -> Any:
         return self.obj
