@@ -618,3 +618,19 @@ def test_functions_that_look_at_values_break() -> None:
     assert torch.compile(counts, backend="eager")(x).tolist() == counts(x).tolist()
     with pytest.raises(Unsupported, match="bincount looks at values"):
         torch.compile(counts, backend="eager", fullgraph=True)(x)
+
+
+def test_modules_with_backward_hooks_break_by_name() -> None:
+    """The hooks are told of the gradients, and the rest of the model is compiled."""
+    seen: list[Any] = []
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+    model[2].register_full_backward_hook(lambda module, into, out: seen.append(out[0].sum().item()))
+    torch.compiler.reset()
+    x = torch.ones(4, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.compile(model, backend="eager")(x).sum().backward()
+    assert seen == [4.0]
+    with pytest.raises(Unsupported, match="backward hooks"):
+        torch.compile(model, backend="eager", fullgraph=True)(x)
+    assert torch.compiler.explain(model)(x).graph_count >= 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from compiler.capture import breaks, doors
 from compiler.capture.models.registry import model
 from compiler.capture.values.base import ConstantValue, Value
-from tinytorch import tape
+from tinytorch.nn.backward_hooks import BackwardHooks
 
 if TYPE_CHECKING:
     from compiler.capture.tracer import Tracer
@@ -40,6 +40,6 @@ def stance_inside(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
     breaks.unsupported(breaks.SKIPPED_CALL, "set_stance inside compiled code")
 
 
-@model(tape.attach)
-def attached(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
-    breaks.unsupported(breaks.SKIPPED_CALL, "a node put on the tape by hand, as around a module with backward hooks")
+@model(BackwardHooks.watch_inputs, BackwardHooks.watch_outputs)
+def backward_hooks(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
+    breaks.unsupported(breaks.SKIPPED_CALL, "backward hooks of a module")
