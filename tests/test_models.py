@@ -293,3 +293,46 @@ def test_value_learning_with_a_slow_copy() -> None:
         return [*losses, *(p.sum() for p in slow.parameters())]
 
     same(run)
+
+
+# --- sentences to sentences -------------------------------------------------------------------------------------------
+class Translator(nn.Module):
+    """Made of the library's blocks: masks of padding, and of what is still to come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(9, 8, padding_idx=0)
+        self.blocks = nn.Transformer(8, 2, 1, 1, dim_feedforward=8, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(8, 9)
+
+    def forward(self, source: Any, target: Any) -> Any:
+        hidden = source == 0
+        future = nn.Transformer.generate_square_subsequent_mask(target.size(1))
+        x = self.blocks(
+            self.words(source), self.words(target), tgt_mask=future,
+            src_key_padding_mask=hidden, memory_key_padding_mask=hidden,
+        )  # fmt: skip
+        return self.head(x)
+
+
+def test_translation() -> None:
+    def run(wrap: Any) -> list[Any]:
+        model = Translator()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+        def step(source: Any, target: Any) -> Any:
+            logits = model(source, target[:, :-1])
+            loss = F.cross_entropy(logits.transpose(1, 2), target[:, 1:], ignore_index=0)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        train, seen = wrap(step), []
+        for _ in range(2):
+            source, target = torch.randint(1, 9, (2, 5)), torch.randint(1, 9, (2, 4))
+            source[0, 3:] = target[1, 2:] = 0
+            seen.append(train(source, target))
+        return seen
+
+    same(run)

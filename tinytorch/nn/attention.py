@@ -13,6 +13,7 @@ from typing import Any
 
 from tinytorch import dtypes, ops
 from tinytorch.dtypes import DType
+from tinytorch.functions.creation import place
 from tinytorch.nn import functional as F
 from tinytorch.nn import init
 from tinytorch.nn.containers import ModuleList
@@ -385,6 +386,6 @@ class Transformer(Module):
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: DType | None = None) -> Tensor:
         """(sz, sz): -inf above the diagonal, 0 elsewhere."""
-        row = ops.iota(size=sz, device=empty((), device).device)
+        row = ops.iota(size=sz, device=place(device))
         zero = ops.full(shape=(), value=0.0, dtype=dtype or dtypes.get_default_dtype(), device=row.device)
         return ops.where(row > row.unsqueeze(-1), -math.inf, zero)  # type: ignore[no-any-return]
