@@ -47,7 +47,7 @@ def _grad(
 ) -> tuple[Tensor, ...]:
     """vjp with zeros where an input had no influence; RuntimeError for that if ``strict``."""
     used = [(y, v) for y, v in zip(ys, vs, strict=True) if y.requires_grad]
-    found: tuple[Any, ...] = (None,) * len(xs)
+    found: list[Any] = [None] * len(xs)
     if used:
         found = engine.backward(
             [y for y, _ in used],
