@@ -4,6 +4,7 @@ Stage: eager.  Mirrors ``torch.utils.data``.  Read next: ``dataset``, ``sampler`
 """
 
 from tinytorch.utils.data.collate import default_collate, default_convert
+from tinytorch.utils.data.dataloader import DataLoader, WorkerInfo, get_worker_info
 from tinytorch.utils.data.dataset import (
     ChainDataset,
     ConcatDataset,
@@ -14,7 +15,6 @@ from tinytorch.utils.data.dataset import (
     TensorDataset,
     random_split,
 )
-from tinytorch.utils.data.dataloader import DataLoader, WorkerInfo, get_worker_info
 from tinytorch.utils.data.sampler import (
     BatchSampler,
     RandomSampler,
