@@ -132,17 +132,17 @@ def test_every_file_says_what_it_is() -> None:
     assert not silent, "\n".join(silent)
 
 
-#: Words that would speak of how the text was made instead of what it says.
-FOREIGN = re.compile(r"\b(contracts\.md|/work/|shared/design|sub-?agent|this session|coding assistant|TODO|FIXME|XXX)\b")
+#: What is left to do belongs to the issue tracker, and paths of one machine belong nowhere.
+LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX)\b|(?<![\w.])/(root|home|Users)/")
 
 
-def test_no_foreign_words() -> None:
+def test_no_leftovers() -> None:
     texts = [*FILES, *ROOT.glob("*.md"), *ROOT.glob("*.cfg"), *ROOT.glob("*.toml"), *(ROOT / "docs").rglob("*.md")]
     texts += [*(ROOT / "notebooks").rglob("*.py"), *(p for p in (ROOT / "tests").rglob("*.py") if p.name != Path(__file__).name)]
     wrong = []
     for path in texts:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            if FOREIGN.search(line):
+            if LEFTOVER.search(line):
                 wrong.append(f"{short(path)}:{number}: {line.strip()}")
     assert not wrong, "\n".join(wrong)
 
