@@ -634,3 +634,21 @@ def test_modules_with_backward_hooks_break_by_name() -> None:
     with pytest.raises(Unsupported, match="backward hooks"):
         torch.compile(model, backend="eager", fullgraph=True)(x)
     assert torch.compiler.explain(model)(x).graph_count >= 1
+
+
+def test_a_closure_over_an_argument_is_made_after_a_break() -> None:
+    """From 3.13 on the argument's cell is loaded under the argument's own name."""
+
+    def f(x, scale, shift):
+        y = x * scale
+        torch.compiler.graph_break()
+        late = lambda: y * scale + shift  # noqa: E731 - all three are cells of ``f``
+        shift = shift + 1
+        torch.compiler.graph_break()
+        return late(), (lambda: scale)()
+
+    x = torch.arange(3.0)
+    for _ in range(2):
+        got, scale = torch.compile(f, backend="eager")(x, 2.0, 5.0)
+        want, _ = f(x, 2.0, 5.0)
+        assert got.tolist() == want.tolist() and scale == 2.0

@@ -9,6 +9,7 @@ Read next: ``native`` (the one instruction between), ``entry``.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType
@@ -43,6 +44,8 @@ def resume_code(code: CodeType, point: Point) -> CodeType:
     for instr in instrs:
         if isinstance(instr.arg, bc.CellVar):
             instr.arg = bc.FreeVar(instr.arg.name)
+        elif _loads_cell_of_argument(instr, code):
+            instr.arg = bc.FreeVar(instr.arg)
     values = [f"stack_{i}" for i, kind in enumerate(point.stack) if kind != "null"]
     prologue = _prologue(point, target, values, shared, code.co_firstlineno)
     body = _reachable([*prologue, *instrs])
@@ -62,6 +65,11 @@ def resume_code(code: CodeType, point: Point) -> CodeType:
     places = {new: old.index for old, new in copies.items()}
     _origins[id(made)] = (made, code, tuple(places.get(i) for i in body))
     return made
+
+
+def _loads_cell_of_argument(instr: Instr, code: CodeType) -> bool:
+    """From 3.13 on a closure over an argument is built with LOAD_FAST of the argument's name, which means its cell."""
+    return sys.version_info >= (3, 13) and instr.op == "LOAD_FAST" and instr.arg in code.co_cellvars
 
 
 #: Resume code -> itself (kept alive), the code it goes on in, and for each of its instructions the index there.
