@@ -79,8 +79,8 @@ class ObjectValue(Value):
         return name
 
 
-class OpaqueValue(Value):
-    """An object from outside with no model: it can be passed on, and its calls run natively."""
+class OutsideValue(Value):
+    """A real object that is read again where it came from."""
 
     def __init__(self, obj: Any, source: Source) -> None:
         self.obj = obj
@@ -95,6 +95,10 @@ class OpaqueValue(Value):
     def reconstruct(self, emit: Emitter) -> str:
         assert self.source is not None
         return emit.read(self.source)
+
+
+class OpaqueValue(OutsideValue):
+    """An object from outside with no model: it can be passed on, and its calls run natively."""
 
 
 class SuperValue(Value):
@@ -113,22 +117,8 @@ class SuperValue(Value):
         return f"super({emit.obj(self.cls)}, {emit.load(self.owner)})"
 
 
-class ModeValue(Value):
+class ModeValue(OutsideValue):
     """The thread's modes (``tinytorch.tape.mode``): reads are guarded, writes take effect in the trace and the graph."""
-
-    def __init__(self, obj: Any, source: Source) -> None:
-        self.obj = obj
-        self.source = source
-
-    def pytype(self) -> type:
-        return type(self.obj)
-
-    def real(self) -> Any:
-        return self.obj
-
-    def reconstruct(self, emit: Emitter) -> str:
-        assert self.source is not None
-        return emit.read(self.source)
 
 
 class Observed(Exception):  # noqa: N818 - not an error of ours
