@@ -37,6 +37,8 @@ class Tiles:
     stages: int = 2
     resident: int = 2
     registers: bool = False  # keep the own rows' operands in registers
+    groups: bool = False  # products by four warps together (``wgmma``): compute capability 9.0; m is 1, registers true
+    ahead: bool = False  # forward: begin the next tile's scores before this tile's weights are multiplied
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ def _tile_source(
     constants = [*_constants(p, name), *more] + [
         f"constexpr int DP = {dp}, WARPS = {tiles.warps}, THREADS = {32 * tiles.warps}, MT = {tiles.m};",
         f"constexpr int OTHER = {tiles.other}, STAGES = {tiles.stages}, RESIDENT = {tiles.resident};",
-        f"constexpr bool REGISTERS = {_flag(tiles.registers)};",
+        f"constexpr bool REGISTERS = {_flag(tiles.registers)}, GROUPS = {_flag(tiles.groups)}, AHEAD = {_flag(tiles.ahead)};",
     ]
     return _finish(name, constants, ("attention.cuh", file), tiles, shared, params)
 
@@ -342,22 +344,24 @@ def own_rows(tiles: Tiles) -> int:
     return 16 * tiles.m * tiles.warps
 
 
-def pitch(d: int) -> int:
-    return -(-d // 16) * 16 + 8
+def room(d: int, rows: int, tiles: Tiles) -> int:
+    """What a tile takes of shared memory, in bytes."""
+    wide = -(-d // 16) * 16
+    return 2 * rows * (wide if tiles.groups else wide + 8)
 
 
 def forward_shared(d: int, tiles: Tiles) -> int:
-    return (own_rows(tiles) + 2 * tiles.stages * tiles.other) * pitch(d) * 2
+    return room(d, own_rows(tiles) + 2 * tiles.stages * tiles.other, tiles)
 
 
 def keys_shared(d: int, tiles: Tiles, *, atomic: bool = False) -> int:
     walked = tiles.stages * tiles.other
     weights = own_rows(tiles) * (tiles.other + 8) * 2 if atomic else 0
-    return (2 * own_rows(tiles) + 2 * walked) * pitch(d) * 2 + 2 * walked * 4 + weights
+    return room(d, 2 * own_rows(tiles) + 2 * walked, tiles) + 2 * walked * 4 + weights
 
 
 def queries_shared(d: int, tiles: Tiles) -> int:
-    return (2 * own_rows(tiles) + 2 * tiles.stages * tiles.other) * pitch(d) * 2
+    return room(d, 2 * own_rows(tiles) + 2 * tiles.stages * tiles.other, tiles)
 
 
 # --- calls in a plan --------------------------------------------------------------------------------------------------

@@ -8,10 +8,8 @@
 // its part of  dQ += dS K  over all columns of the block, added atomically to a float32 buffer that all blocks share.
 
 constexpr int BN = 16 * MT * WARPS, BM = OTHER, NT = BM / 8;
-constexpr int DS_PITCH = BM + 8;
-constexpr int SHARED_BYTES = (2 * BN + 2 * STAGES * BM) * PITCH * 2 + 2 * STAGES * BM * 4 + ATOMIC * BN * DS_PITCH * 2;
 #if ATOMIC
-constexpr int ROW_PARTS = BM / 16, COLUMN_PARTS = WARPS / ROW_PARTS, QT = DP / COLUMN_PARTS / 8;
+constexpr int DS_PITCH = BM + 8, ROW_PARTS = BM / 16, COLUMN_PARTS = WARPS / ROW_PARTS, QT = DP / COLUMN_PARTS / 8;
 static_assert(WARPS % ROW_PARTS == 0 && QT % 2 == 0, "warps share the tile of dQ evenly");
 #endif
 
@@ -21,26 +19,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
 #if ATOMIC
     float* dq_sum,
 #endif
-    long long heads, long long group_size, long long rows, long long columns, long long shift,
-    long long g0, long long g_batch, long long g_head, long long g_row,
-    long long q0, long long q_batch, long long q_head, long long q_row,
-    long long k0, long long k_batch, long long k_head, long long k_row,
-    long long v0, long long v_batch, long long v_head, long long v_row,
-    long long delta0, long long lse0,
-    long long m0, long long m_batch, long long m_head, long long m_row, long long m_column, long long state0,
-    long long dk0, long long dk_batch, long long dk_head, long long dk_row,
-    long long dv0, long long dv_batch, long long dv_head, long long dv_row) {
-    SHARED_POOL(pool, SHARED_BYTES);
+    SIZES, PLACE(g), PLACE(q), PLACE(k), PLACE(v), long long delta0, long long lse0, MASK_AND_STATE, PLACE(dk), PLACE(dv)) {
+    SHARED_POOL(pool, (2 * ROOM<BN> + 2 * STAGES * ROOM<BM>) * 2 + 2 * STAGES * BM * 4 + ATOMIC * BN * (BM + 8) * 2);
     elem* k_tile = (elem*)pool;
-    elem* v_tile = k_tile + BN * PITCH;
-    elem* q_tiles = v_tile + BN * PITCH;
-    elem* g_tiles = q_tiles + STAGES * BM * PITCH;
-    float* lse_tiles = (float*)(g_tiles + STAGES * BM * PITCH);
+    elem* v_tile = k_tile + ROOM<BN>;
+    elem* q_tiles = v_tile + ROOM<BN>;
+    elem* g_tiles = q_tiles + STAGES * ROOM<BM>;
+    float* lse_tiles = (float*)(g_tiles + STAGES * ROOM<BM>);
     float* delta_tiles = lse_tiles + STAGES * BM;
     elem* ds_tile = (elem*)(delta_tiles + STAGES * BM);  // turned: a row per column of scores; only with ATOMIC
-    const int T = (int)rows, S = (int)columns, warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, place = lane % 4;
-    const int key_heads = (int)(heads / group_size), first = blockIdx.y * BN, own = warp * 16 * MT;
+    const int T = (int)rows, S = (int)columns, key_heads = (int)(heads / group_size), first = blockIdx.y * BN;
     const int b = blockIdx.x / key_heads, kv = blockIdx.x % key_heads;
+    const Stand me;
     k += k0 + b * k_batch + kv * k_head + first * k_row;
     v += v0 + b * v_batch + kv * v_head + first * v_row;
     q += q0 + b * q_batch;
@@ -49,15 +39,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     delta += delta0 + b * heads * T;
     const int start = CAUSAL ? smaller(first, T) / BM : 0, per_head = (T + BM - 1) / BM - start;
     const int tiles = per_head * (int)group_size;
-    const int whole = !CAUSAL ? 0 : (first + BN - 1 + BM - 1) / BM - start;  // causal: tiles of a head from here on need no mask
-    long long seed = 0, counter = 0;
-    if constexpr (DROPOUT) { seed = state[state0]; counter = state[state0 + 1] + shift; }
+    // Causal: tiles of a head before the first one concern other warps only; those from the second one on need no mask.
+    const int skipped = CAUSAL ? (first + me.unit) / BM - start : 0;
+    const int whole = CAUSAL ? (first + me.unit + me.unit_rows - 1 + BM - 1) / BM - start : 0;
 
     auto ask = [&](int tile) {
         if (tile < tiles) {
             int slot = tile % STAGES, h = kv * (int)group_size + tile / per_head, at = (start + tile % per_head) * BM;
-            ask_tile<BM>(q_tiles + slot * BM * PITCH, q + h * q_head + at * q_row, q_row, T - at);
-            ask_tile<BM>(g_tiles + slot * BM * PITCH, g + h * g_head + at * g_row, g_row, T - at);
+            ask_tile<BM>(q_tiles + slot * ROOM<BM>, q + h * q_head + at * q_row, q_row, T - at);
+            ask_tile<BM>(g_tiles + slot * ROOM<BM>, g + h * g_head + at * g_row, g_row, T - at);
             for (int i = threadIdx.x; i < 2 * BM; i += THREADS) {
                 bool there = at + i % BM < T;
                 const float* from = (i < BM ? lse : delta) + (long long)h * T + (there ? at + i % BM : 0);
@@ -76,48 +66,48 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     clear(sum_v);
 
     for (int tile = 0; tile < tiles; ++tile) {
-        copies_wait<STAGES - 2>();
-        __syncthreads();
+        meet_copies<STAGES - 2>();
         ask(tile + STAGES - 1);
         const int slot = tile % STAGES, h = kv * (int)group_size + tile / per_head, within = tile % per_head;
         const int at = (start + within) * BM;
-        const elem* q_tile = q_tiles + slot * BM * PITCH;
-        const elem* g_tile = g_tiles + slot * BM * PITCH;
+        if (!ATOMIC && within < skipped) continue;
+        const auto scores = SCORES_OF(b, h);
+        const elem* q_tile = q_tiles + slot * ROOM<BM>;
+        const elem* g_tile = g_tiles + slot * ROOM<BM>;
         const Pack<float, 2>* lse_tile = (const Pack<float, 2>*)(lse_tiles + slot * BM);
         const Pack<float, 2>* delta_tile = (const Pack<float, 2>*)(delta_tiles + slot * BM);
 
-        float p[MT][NT][4];
-        clear(p);
+        float p[MT][NT][4], ds[MT][NT][4];
+        unsigned weights[MT][NT / 2][4];
         if constexpr (REGISTERS) {
-            if (tile == 0) {
-#pragma unroll
-                for (int m = 0; m < MT; ++m)
-#pragma unroll
-                    for (int step = 0; step < DP / 16; ++step) {
-                        rows_of(k_rows[m][step], k_tile, own + 16 * m, step);
-                        rows_of(v_rows[m][step], v_tile, own + 16 * m, step);
-                    }
+            if (tile == 0 || (CAUSAL && within == skipped)) {
+                rows_of<BN>(k_rows, k_tile, me.own);
+                rows_of<BN>(v_rows, v_tile, me.own);
             }
-            add_rows_times_rows(p, k_rows, q_tile);
+            products_begin();
+            rows_times_rows(p, k_rows, q_tile);
+            products_end();
+            if constexpr (GROUPS) {
+                rows_times_rows(ds, v_rows, g_tile);
+                products_end();
+            }
         } else {
-            add_rows_times_rows(p, k_tile, own, q_tile);
+            rows_times_rows(p, k_tile, me.own, q_tile);
         }
+        products_wait<1>(p);
         if (MASK || within < whole || (ATOMIC && first + BN > S)) {
 #pragma unroll
             for (int m = 0; m < MT; ++m)
 #pragma unroll
                 for (int n = 0; n < NT; ++n)
 #pragma unroll
-                    for (int e = 0; e < 4; ++e) {
-                        int column = first + own + 16 * m + group + e / 2 * 8, row = at + 8 * n + 2 * place + e % 2;
-                        bool seen = (!MASK || row < T) && (!(MASK || ATOMIC) || column < S) && (!CAUSAL || column <= row);
-                        long long where = MASK ? m0 + b * m_batch + h * m_head + row * m_row + column * m_column : 0;
-                        p[m][n][e] = masked(p[m][n][e], mask, where, seen);
-                    }
+                    for (int e = 0; e < 4; ++e)
+                        p[m][n][e] = scores.masked(p[m][n][e], at + 8 * n + 2 * me.place + e % 2,
+                                                   first + me.own + 16 * m + me.group + e / 2 * 8);
         }
 #pragma unroll
         for (int n = 0; n < NT; ++n) {
-            Pack<float, 2> level = lse_tile[4 * n + place];
+            Pack<float, 2> level = lse_tile[4 * n + me.place];
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
                 if (MASK && level.at[e] == MINUS_INFINITY) level.at[e] = -level.at[e];  // sees nobody: weights of zero
@@ -128,32 +118,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
 #pragma unroll
                 for (int e = 0; e < 4; ++e) p[m][n][e] = exp2_fast(p[m][n][e] * FACTOR - level.at[e % 2]);
         }
-        auto keep = [&](int m, int n, int e) {
-            long long row = (long long)(b * heads + h) * T + at + 8 * n + 2 * place + e % 2;
-            return kept_one(seed, counter, row * S + first + own + 16 * m + group + e / 2 * 8);
-        };
-        float ds[MT][NT][4];
         if constexpr (DROPOUT) {  // the sign carries what dropout says until ds is made
+            float kept[MT][NT][4];
 #pragma unroll
             for (int m = 0; m < MT; ++m)
 #pragma unroll
                 for (int n = 0; n < NT; ++n)
 #pragma unroll
                     for (int e = 0; e < 4; ++e) {
-                        bool kept = keep(m, n, e);
-                        ds[m][n][e] = kept ? p[m][n][e] : 0.0f;
-                        p[m][n][e] = kept ? p[m][n][e] : -p[m][n][e];
+                        bool keep = scores.kept(at + 8 * n + 2 * me.place + e % 2, first + me.own + 16 * m + me.group + e / 2 * 8);
+                        kept[m][n][e] = keep ? p[m][n][e] : 0.0f;
+                        p[m][n][e] = keep ? p[m][n][e] : -p[m][n][e];
                     }
-            add_weights_times_rows(sum_v, ds, g_tile);
+            pack_weights(weights, kept);
         } else {
-            add_weights_times_rows(sum_v, p, g_tile);
+            pack_weights(weights, p);
         }
-        clear(ds);
-        if constexpr (REGISTERS) add_rows_times_rows(ds, v_rows, g_tile);
-        else add_rows_times_rows(ds, v_tile, own, g_tile);
+        products_begin();
+        add_weights_times_rows(sum_v, weights, g_tile);
+        products_end();
+        if constexpr (!GROUPS) {
+            if constexpr (REGISTERS) rows_times_rows(ds, v_rows, g_tile);
+            else rows_times_rows(ds, v_tile, me.own, g_tile);
+        }
+        products_wait<1>(ds);
 #pragma unroll
         for (int n = 0; n < NT; ++n) {
-            Pack<float, 2> d = delta_tile[4 * n + place];
+            Pack<float, 2> d = delta_tile[4 * n + me.place];
 #pragma unroll
             for (int m = 0; m < MT; ++m)
 #pragma unroll
@@ -163,25 +154,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
                     ds[m][n][e] = weight * (dp - d.at[e % 2]);
                 }
         }
+        products_wait<0>(sum_v);
+        pack_weights(weights, ds);
 #if ATOMIC
 #pragma unroll
         for (int m = 0; m < MT; ++m)
 #pragma unroll
-            for (int n = 0; n < NT; ++n)
-#pragma unroll
-                for (int half = 0; half < 2; ++half)
-                    *(unsigned*)(ds_tile + (own + 16 * m + 8 * half + group) * DS_PITCH + 8 * n + 2 * place) =
-                        pack_pair(ds[m][n][2 * half], ds[m][n][2 * half + 1], elem());
+            for (int i = 0; i < NT / 2 * 4; ++i)
+                *(unsigned*)(ds_tile + (me.own + 16 * m + i % 2 * 8 + me.group) * DS_PITCH + i / 2 * 8 + 2 * me.place) = weights[m][i / 4][i % 4];
 #endif
-        add_weights_times_rows(sum_k, ds, q_tile);
+        products_begin();
+        add_weights_times_rows(sum_k, weights, q_tile);
+        products_end();
+        products_wait<0>(sum_k);
 #if ATOMIC
         __syncthreads();
         float dq[QT][4];
 #pragma unroll
         for (int n = 0; n < QT; ++n) dq[n][0] = dq[n][1] = dq[n][2] = dq[n][3] = 0.0f;
-        const int row_part = warp % ROW_PARTS * 16, column_part = warp / ROW_PARTS * QT * 8;
-        const elem* ds_at = ds_tile + (lane % 8 + lane / 16 * 8) * DS_PITCH + row_part + lane / 8 % 2 * 8;
-        const elem* k_at = k_tile + lane % 16 * PITCH + column_part + lane / 16 * 8;
+        const int row_part = me.warp % ROW_PARTS * 16, column_part = me.warp / ROW_PARTS * QT * 8;
+        const elem* ds_at = ds_tile + (me.lane % 8 + me.lane / 16 * 8) * DS_PITCH + row_part + me.lane / 8 % 2 * 8;
 #pragma unroll
         for (int step = 0; step < BN / 16; ++step) {
             unsigned x[4];
@@ -189,17 +181,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
 #pragma unroll
             for (int n = 0; n < QT; n += 2) {
                 unsigned y[4];
-                load_matrices_turned(y, k_at + step * 16 * PITCH + n * 8);
+                load_matrices_turned(y, k_tile + spot<BN>(16 * step + me.lane % 16, column_part + 8 * n + me.lane / 16 * 8));
                 mma_16x8x16(dq[n], x, y[0], y[1], elem());
                 mma_16x8x16(dq[n + 1], x, y[2], y[3], elem());
             }
         }
         // Two lanes that stand side by side exchange halves: each then has four neighbours of one row.
-        const int row = at + row_part + group + place % 2 * 8;
-        float* to = dq_sum + ((b * heads + h) * T + row) * D + column_part + place / 2 * 4;
+        const int row = at + row_part + me.group + me.place % 2 * 8;
+        float* to = dq_sum + ((b * heads + h) * T + row) * D + column_part + me.place / 2 * 4;
 #pragma unroll
         for (int n = 0; n < QT; ++n) {
-            bool low = place % 2 == 0;
+            bool low = me.place % 2 == 0;
             float x = __shfl_xor_sync(0xffffffffu, low ? dq[n][2] : dq[n][0], 1);
             float y = __shfl_xor_sync(0xffffffffu, low ? dq[n][3] : dq[n][1], 1);
             if (row < T && column_part + 8 * n < D) {
@@ -214,6 +206,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     __syncthreads();  // if there was no tile, K and V have only now arrived where results are written
     dk += dk0 + b * dk_batch + kv * dk_head + first * dk_row;
     dv += dv0 + b * dv_batch + kv * dv_head + first * dv_row;
-    write_rows<MT>(dk, dk_row, S - first, k_tile, own, sum_k, [](int, int) { return SCALE; });
-    write_rows<MT>(dv, dv_row, S - first, v_tile, own, sum_v, [](int, int) { return 1.0f / (1.0f - DROP); });
+    write_rows<BN>(dk, dk_row, S - first, k_tile, me.own, sum_k, [](int, int) { return SCALE; });
+    write_rows<BN>(dv, dv_row, S - first, v_tile, me.own, sum_v, [](int, int) { return 1.0f / (1.0f - DROP); });
 }

@@ -18,7 +18,7 @@ template <class E> __device__ __forceinline__ unsigned pack_pair(float low, floa
 }
 #endif
 
-//: mma_16x8x16
+//: mma_16x8x16 mma_rows
 // c += a b for a 16x16 (row by row), b 16x8 (column by column), c 16x8 in float32.  This lane holds
 // a: rows group and group + 8 at columns 2 place and 2 place + 8;  b: rows 2 place and 2 place + 8 of column group;
 // c: rows group and group + 8 at columns 2 place.  Each number of a and b is two neighbours.
@@ -34,21 +34,24 @@ __device__ __forceinline__ void mma_16x8x16(float (&c)[4], const unsigned (&a)[4
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 #else
-template <class E> TT_PLAIN void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, E) {
-    auto number = [](uint64_t word, int which) TT_PLAIN {
-        unsigned short bits = (unsigned short)(word >> 16 * which);
-        return std::is_same_v<E, bf16> ? __uint_as_float((unsigned)bits << 16) : tt::widen(bits);
-    };
-    unsigned lane = tt_lane(), group = lane / 4, place = lane % 4;
-    float rows[2][16], columns[2][16];
+template <class E> TT_PLAIN float number_of(uint64_t word, int which, E) {
+    unsigned short bits = (unsigned short)(word >> 16 * which);
+    return std::is_same_v<E, bf16> ? __uint_as_float((unsigned)bits << 16) : tt::widen(bits);
+}
+template <class E> TT_PLAIN void mma_rows(float (&rows)[2][16], const unsigned (&a)[4], E e) {  // group and group + 8 of a
     for (int half = 0; half < 2; ++half) {  // columns 0..7 of a, then 8..15
         const uint64_t* seen = tt_show(a[2 * half] | (uint64_t)a[2 * half + 1] << 32);
         for (int k = 0; k < 8; ++k)
-            for (int r = 0; r < 2; ++r) rows[r][8 * half + k] = number(seen[4 * group + k / 2], 2 * r + k % 2);
+            for (int r = 0; r < 2; ++r) rows[r][8 * half + k] = number_of(seen[tt_lane() / 4 * 4 + k / 2], 2 * r + k % 2, e);
     }
+}
+template <class E> TT_PLAIN void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, E e) {
+    unsigned place = tt_lane() % 4;
+    float rows[2][16], columns[2][16];
+    mma_rows(rows, a, e);
     const uint64_t* seen = tt_show(b0 | (uint64_t)b1 << 32);
     for (int k = 0; k < 16; ++k)
-        for (int n = 0; n < 2; ++n) columns[n][k] = number(seen[4 * (2 * place + n) + k % 8 / 2], k / 8 * 2 + k % 2);
+        for (int n = 0; n < 2; ++n) columns[n][k] = number_of(seen[4 * (2 * place + n) + k % 8 / 2], k / 8 * 2 + k % 2, e);
     for (int r = 0; r < 2; ++r)
         for (int n = 0; n < 2; ++n)
             for (int k = 0; k < 16; ++k) c[2 * r + n] += rows[r][k] * columns[n][k];
@@ -89,9 +92,9 @@ __device__ __forceinline__ void load_matrices_turned(unsigned (&to)[4], const vo
 //: SHARED_POOL
 // A kernel's shared memory as one block, whose size the launch gives.
 #ifndef TT_EMULATE
-#define SHARED_POOL(name, bytes) extern __shared__ __align__(16) unsigned char name[]
+#define SHARED_POOL(name, bytes) extern __shared__ __align__(1024) unsigned char name[]
 #else
-#define SHARED_POOL(name, bytes) alignas(16) __shared__ unsigned char name[bytes]
+#define SHARED_POOL(name, bytes) alignas(1024) __shared__ unsigned char name[bytes]
 #endif
 
 //: copy_16 copy_4 copies_end_group copies_wait
@@ -138,4 +141,64 @@ __device__ __forceinline__ void add_4(float* to, float a, float b, float c, floa
 __device__ __forceinline__ float exp2_fast(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 #else
 __device__ __forceinline__ float exp2_fast(float x) { float y = exp2f(x); return y < 1.17549435e-38f ? 0.0f : y; }
+#endif
+
+//: wgmma_64x64x16 wgmma_begin wgmma_end wgmma_wait wgmma_sees_shared
+// Products by a group of four warps (Hopper's warpgroup) that the tensor cores take from shared memory by themselves.
+// c += a b for a 64x16, b 16x64, c 64x64: warp w of the group holds rows 16 w to 16 w + 15 of a and c, as in mma_16x8x16, c
+// being the 8 columns from 8 (FROM + n) on in c[FROM + n].  b comes from a panel: rows of 64 elements of 2 bytes, from a
+// multiple of 1024 bytes on, in which chunk i (8 elements) of row r stands in place i ^ r % 8.
+//   b[k][n] = panel[n][16 step + k];  TURNED: panel[16 step + k][n];  FRESH: c = a b
+// Products run behind the threads: wgmma_begin, any number of products, wgmma_end make a bundle; wgmma_wait<N>(c) waits for all
+// but the last N bundles.  Until then nobody may touch c, a, or the panel.  wgmma_sees_shared: what this thread has
+// written to shared memory is seen by products that begin after the next barrier.
+#ifndef TT_EMULATE
+__device__ __forceinline__ void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_sees_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+template <int N, int COUNT> __device__ __forceinline__ void wgmma_wait(float (&c)[COUNT][4]) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
+#pragma unroll
+    for (int n = 0; n < COUNT; ++n)  // c is only now what it says
+        asm volatile("" : "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3]) :: "memory");
+}
+// Low word: start / 16, and what would lead to columns beyond 64 (nothing).  High: 1024 bytes from 8 rows to 8 rows, that order.
+__device__ __forceinline__ unsigned long long panel_place(const void* panel, int bytes) {
+    unsigned low = ((unsigned)__cvta_generic_to_shared(panel) & 0x3ffff) >> 4 | 1u << 16;
+    return low + bytes / 16 | (unsigned long long)(1u << 30 | 64) << 32;
+}
+#define WGMMA_SUM(n) "+f"(c[FROM + n][0]), "+f"(c[FROM + n][1]), "+f"(c[FROM + n][2]), "+f"(c[FROM + n][3])
+#define WGMMA_64x64x16(type)                                                                                       \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                        \
+        " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,"  \
+        "%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, %38, 1, 1, %37;"                                                 \
+        : WGMMA_SUM(0), WGMMA_SUM(1), WGMMA_SUM(2), WGMMA_SUM(3), WGMMA_SUM(4), WGMMA_SUM(5), WGMMA_SUM(6), WGMMA_SUM(7) \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(panel_place(panel, step * (TURNED ? 2048 : 32))), "n"(TURNED), "n"(!FRESH))
+template <int TURNED, int FROM, bool FRESH, int COUNT>
+__device__ __forceinline__ void wgmma_64x64x16(float (&c)[COUNT][4], const unsigned (&a)[4], const bf16* panel, int step) {
+    WGMMA_64x64x16("bf16");
+}
+template <int TURNED, int FROM, bool FRESH, int COUNT>
+__device__ __forceinline__ void wgmma_64x64x16(float (&c)[COUNT][4], const unsigned (&a)[4], const f16* panel, int step) {
+    WGMMA_64x64x16("f16");
+}
+#else
+__device__ __forceinline__ void wgmma_begin() {}
+__device__ __forceinline__ void wgmma_end() {}
+__device__ __forceinline__ void wgmma_sees_shared() {}
+template <int N, int COUNT> __device__ __forceinline__ void wgmma_wait(float (&)[COUNT][4]) {}
+template <int TURNED, int FROM, bool FRESH, int COUNT, class E>
+__device__ __forceinline__ void wgmma_64x64x16(float (&c)[COUNT][4], const unsigned (&a)[4], const E* panel, int step) {
+    float rows[2][16];
+    mma_rows(rows, a, E());
+    for (int n = 0; n < 8; ++n)
+        for (int e = 0; e < 2; ++e) {
+            if (FRESH) c[FROM + n][e] = c[FROM + n][2 + e] = 0.0f;
+            for (int k = 0; k < 16; ++k) {
+                int across = 8 * n + tt_lane() % 4 * 2 + e, along = 16 * step + k, row = TURNED ? along : across, column = TURNED ? across : along;
+                float b = to_float(panel[64 * row + 8 * (column / 8 ^ row % 8) + column % 8]);
+                for (int half = 0; half < 2; ++half) c[FROM + n][2 * half + e] += rows[half][k] * b;
+            }
+        }
+}
 #endif
