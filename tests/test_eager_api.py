@@ -141,6 +141,38 @@ torch.manual_seed(0); assert torch.rand(4, device="cuda").cpu().tolist() == a.to
     assert run.returncode == 0, run.stderr
 
 
+def test_the_default_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever makes a tensor without being told where asks for it: functions, layers, compiled code."""
+    monkeypatch.setenv("TT_CUDA_EMULATE", "1")
+    make = torch.compile(lambda x: torch.zeros(3) + x, backend="eager")
+    makers = [
+        lambda: torch.tensor([1.0]), lambda: torch.arange(3), lambda: torch.randn(2), lambda: torch.eye(2), lambda: torch.as_tensor([1, 2]),
+        lambda: torch.nn.Linear(2, 2).weight, lambda: torch.nn.BatchNorm1d(3).running_mean, lambda: torch.nn.LSTM(2, 3).weight_hh_l0,
+        lambda: make(torch.ones(3)),
+    ]  # fmt: skip
+    assert not any(f().is_cuda for f in makers)
+    with torch.device("cuda"):
+        assert all(f().is_cuda for f in makers) and str(torch.get_default_device()) == "cuda:0"
+        with torch.device("cpu"):
+            assert not any(f().is_cuda for f in makers)
+        assert torch.from_numpy(np.ones(2)).device.type == "cpu" and torch.zeros(1, device="cpu").device.type == "cpu"
+    assert not any(f().is_cuda for f in makers)
+    torch.set_default_device("cuda")
+    try:
+        assert all(f().is_cuda for f in makers)
+    finally:
+        torch.set_default_device(None)
+    assert not torch.zeros(1).is_cuda
+
+
+def test_compiled_code_follows_the_default_type() -> None:
+    make = torch.compile(lambda x: torch.zeros(3) + x, backend="eager")
+    x = torch.ones(3, dtype=torch.int32)
+    for dtype in (torch.float32, torch.float64, torch.float32):
+        torch.set_default_dtype(dtype)
+        assert make(x).dtype is dtype
+
+
 # --- testing ----------------------------------------------------------------------------------------------------------
 def test_assert_close() -> None:
     close = torch.testing.assert_close

@@ -28,15 +28,12 @@ ON_GPU = [(theme, case) for theme, case in CASES if theme != "errors" and not ca
 
 
 @pytest.mark.skipif(bool(SKIP), reason=SKIP)
-@pytest.mark.parametrize("theme", sorted({theme for theme, _ in ON_GPU}))
-def test_equals_recorded_on_the_gpu(theme: str) -> None:
+@pytest.mark.parametrize(("theme", "case"), ON_GPU, ids=[f"{t}-{c.name}" for t, c in ON_GPU])
+def test_equals_recorded_on_the_gpu(theme: str, case: Case) -> None:
     wrong = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, case in ON_GPU:
-            if name != theme:
-                continue
-            for key, dtype in case.variants():
-                found = differences(run(torch, case, dtype, "cuda"), RECORDED[theme][key], dtype, case.loose * 4, False)
-                wrong += [f"{key} {case.expr}: {line[:300]}" for line in found]
-    assert not wrong, f"{len(wrong)} differ\n" + "\n".join(wrong[:200])
+        for key, dtype in case.variants():
+            found = differences(run(torch, case, dtype, "cuda"), RECORDED[theme][key], dtype, case.loose * 4, False)
+            wrong += [f"{key} {case.expr}: {line[:300]}" for line in found]
+    assert not wrong, "\n".join(wrong)

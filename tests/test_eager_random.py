@@ -97,6 +97,41 @@ def test_types(dtype: torch.dtype) -> None:
         assert t.dtype is dtype and torch.isfinite(t).all()
 
 
+@pytest.mark.parametrize("emulate", [True, pytest.param(False, marks=pytest.mark.cuda)], ids=["emulated", "gpu"])
+def test_bits_do_not_depend_on_the_device(emulate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words and what integer arithmetic and comparison make of them are equal to the bit; logarithms and cosines to the last
+    few."""
+    if emulate:
+        monkeypatch.setenv("TT_CUDA_EMULATE", "1")
+    exact = {
+        "rand": lambda d: torch.rand(1001, device=d),
+        "rand double": lambda d: torch.rand(10, 7, device=d, dtype=torch.float64),
+        "rand half": lambda d: torch.rand(77, device=d, dtype=torch.bfloat16),
+        "randint": lambda d: torch.randint(-5, 1000, (333,), device=d),
+        "randint wide": lambda d: torch.randint(0, 1 << 40, (33,), device=d),
+        "randperm": lambda d: torch.randperm(500, device=d),
+        "bernoulli": lambda d: torch.bernoulli(torch.full((500,), 0.3, device=d)),
+        "bernoulli_": lambda d: torch.empty(50, device=d).bernoulli_(0.2),
+        "uniform_": lambda d: torch.empty(50, device=d).uniform_(0, 4),
+        "random_": lambda d: torch.empty(50, device=d, dtype=torch.int32).random_(10),
+        "dropout": lambda d: torch.nn.functional.dropout(torch.ones(40, 50, device=d), 0.25),
+        "multinomial": lambda d: torch.multinomial(torch.tensor([[1.0, 2.0, 4.0, 8.0]], device=d), 50, replacement=True),
+        "from a generator": lambda d: torch.rand(9, device=d, generator=torch.Generator().manual_seed(5)),
+    }
+    near = {
+        "randn": lambda d: torch.randn(1001, device=d),
+        "normal_": lambda d: torch.empty(50, device=d).normal_(1, 3),
+        "exponential_": lambda d: torch.empty(50, device=d).exponential_(),
+    }
+    for name, draw in {**exact, **near}.items():
+        torch.manual_seed(11)
+        here, then = draw("cpu"), torch.get_rng_state()
+        torch.manual_seed(11)
+        there = draw("cuda")
+        assert there.device.type == "cuda" and torch.equal(then, torch.get_rng_state())
+        assert torch.allclose(here.float(), there.cpu().float(), rtol=0 if name in exact else 1e-5, atol=0 if name in exact else 1e-6), name
+
+
 def test_likeness() -> None:
     x = torch.zeros(2, 3, dtype=torch.float64)
     assert torch.rand_like(x).dtype is torch.float64 and torch.randn_like(x).shape == (2, 3)

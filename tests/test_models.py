@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +26,13 @@ def compiled(fn: Any) -> Any:
     return torch.compile(fn, fullgraph=True)
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)], autouse=True)
+def device(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where all tensors of the test are made."""
     torch.compiler.reset()
+    torch.set_default_device(request.param)
+    yield
+    torch.set_default_device("cpu")
 
 
 def same(run: Losses) -> None:

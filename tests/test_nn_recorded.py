@@ -42,15 +42,15 @@ def flat(out: Any) -> list[Any]:
 def fill(m: Any, rng: np.random.Generator) -> None:
     with torch.no_grad():
         for p in m.parameters():
-            p.copy_(torch.tensor(0.5 * rng.standard_normal(tuple(p.shape))))
+            p.copy_(torch.tensor(0.5 * rng.standard_normal(tuple(p.shape)), device=p.device))
         for _, b in m.named_buffers():
             if b.dtype.is_floating_point:
-                b.copy_(torch.tensor(0.5 + rng.random(tuple(b.shape))))
+                b.copy_(torch.tensor(0.5 + rng.random(tuple(b.shape)), device=b.device))
 
 
 def check(case: Case, key: str, got: Any) -> None:
     want = recorded()[f"{case.name}|{key}"]
-    got = got.detach().numpy()
+    got = got.detach().cpu().numpy()
     assert got.shape == want.shape, key
     if want.dtype.kind == "f":
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6, err_msg=key)
@@ -59,18 +59,22 @@ def check(case: Case, key: str, got: Any) -> None:
         np.testing.assert_array_equal(got, want, err_msg=key)
 
 
+PLACES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
+
+
+@pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-def test_case_equals_torch(case: Case) -> None:
+def test_case_equals_torch(case: Case, device: str) -> None:
     rng = seeded(case.name)
     space: dict[str, Any] = {"torch": torch, "nn": nn, "F": F}
     inputs = []
     for name, spec in zip("xyzw", case.inputs, strict=False):
         values, differentiate = array(rng, spec)
-        space[name] = torch.tensor(values).requires_grad_(differentiate)
+        space[name] = torch.tensor(values, device=device).requires_grad_(differentiate)
         inputs.append(space[name])
     module = None
     if case.make:
-        space["m"] = module = eval(case.make, space).double()
+        space["m"] = module = eval(case.make, space).double().to(device)
         module.train(not case.eval)
         fill(module, rng)
         assert list(module.state_dict()) == list(recorded()[f"{case.name}|keys"])
@@ -82,7 +86,7 @@ def test_case_equals_torch(case: Case) -> None:
     live = [o for o in outs if o.requires_grad]
     total: Any = None
     for o in live:
-        term = (o * torch.tensor(rng.standard_normal(tuple(o.shape))).to(o.dtype)).sum()
+        term = (o * torch.tensor(rng.standard_normal(tuple(o.shape)), device=device).to(o.dtype)).sum()
         total = term if total is None else total + term
     if total is not None:
         total.backward()
@@ -99,16 +103,17 @@ def test_case_equals_torch(case: Case) -> None:
             check(case, f"buffer {name}", b)
 
 
+@pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize("text", OPTIMIZERS)
-def test_optimizer_equals_torch(text: str) -> None:
+def test_optimizer_equals_torch(text: str, device: str) -> None:
     rng = seeded(text)
-    ps = [nn.Parameter(torch.tensor(rng.standard_normal(s))) for s in ((3, 2), (4,))]
+    ps = [nn.Parameter(torch.tensor(rng.standard_normal(s), device=device)) for s in ((3, 2), (4,))]
     opt = eval(f"optim.{text}", {"optim": optim, "ps": ps})
     for want in recorded()[f"optim {text}"]:
         for p in ps:
-            p.grad = torch.tensor(rng.standard_normal(tuple(p.shape)))
+            p.grad = torch.tensor(rng.standard_normal(tuple(p.shape)), device=device)
         opt.step()
-        got = np.concatenate([p.detach().numpy().ravel() for p in ps])
+        got = np.concatenate([p.detach().cpu().numpy().ravel() for p in ps])
         single = "NAdam" in text  # PyTorch keeps the product of its momenta in float32
         np.testing.assert_allclose(got, want, rtol=1e-7 if single else 1e-9, atol=1e-12)
 

@@ -13,13 +13,19 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.defaults import defaults
+
 
 class Device:
-    """``device("cuda:1")``: ``type`` and ``index``; one object per name, so identity is equality."""
+    """``device("cuda:1")``: ``type`` and ``index``; one object per name, so identity is equality.
+
+    ``with device("cuda"):`` makes it the place of new tensors inside the block.
+    """
 
     type: str
     index: int | None
     _known: dict[tuple[str, int | None], Device] = {}
+    _outer: list[Device] = []  # what the open blocks go back to
 
     def __new__(cls, spec: str | Device, index: int | None = None) -> Device:
         if isinstance(spec, Device):
@@ -42,11 +48,29 @@ class Device:
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
+    def __enter__(self) -> Device:
+        self._outer.append(get_default_device())
+        set_default_device(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        set_default_device(self._outer.pop())
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Device, (str(self),)
 
 
 cpu = Device("cpu")
+defaults.put(defaults.now[0], cpu)
+
+
+def get_default_device() -> Device:
+    return defaults.now[1]
+
+
+def set_default_device(device: str | Device | int | None) -> None:
+    """Where new tensors are made; None is the CPU.  Mirrors ``torch.set_default_device``."""
+    defaults.put(defaults.now[0], cpu if device is None else canonical(device))
 
 
 def emulated() -> bool:
@@ -84,8 +108,8 @@ def cuda_available() -> bool:
 
 
 def canonical(device: str | Device | int | None) -> Device:
-    """The device meant by a user's argument; ``cuda`` means the current one, ``cuda:0``."""
+    """The device meant by a user's argument: none is the default, ``cuda`` the current one, ``cuda:0``."""
     if device is None:
-        return cpu
+        return defaults.now[1]
     found = Device(f"cuda:{device}" if isinstance(device, int) else device)
     return Device("cuda", 0) if found.type == "cuda" and found.index is None else found

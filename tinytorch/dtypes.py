@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.defaults import defaults
+
 
 class DType:
     """One element type; a singleton, compared by identity.  ``kind`` is NumPy's: ``b i u f c``."""
@@ -86,19 +88,18 @@ _TITLES = {
     "complex64": "ComplexFloat", "complex128": "ComplexDouble", "uint32": "UInt32", "uint64": "UInt64",
 }  # fmt: skip
 
-_default = float32
+defaults.put(float32, defaults.now[1])
 
 
 def get_default_dtype() -> DType:
-    return _default
+    return defaults.now[0]
 
 
 def set_default_dtype(dtype: DType) -> None:
     """Mirrors ``torch.set_default_dtype``: a floating type, else TypeError."""
-    global _default
     if not dtype.is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, got {dtype}")
-    _default = dtype
+    defaults.put(dtype, defaults.now[1])
 
 
 @cache

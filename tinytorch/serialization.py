@@ -70,7 +70,8 @@ def _describe(obj: Any, key: str, tensors: dict[str, Tensor]) -> Any:
             name += "_"
         tensors[name] = obj
         kind = "parameter" if isinstance(obj, Parameter) else "tensor"
-        return {kind: name, "dtype": obj.dtype.name, "requires_grad": obj.requires_grad}
+        where = {} if obj.device is cpu else {"device": str(obj.device)}
+        return {kind: name, "dtype": obj.dtype.name, "requires_grad": obj.requires_grad, **where}
     if isinstance(obj, DType):
         return {"dtype": obj.name}
     if isinstance(obj, dict):
@@ -115,8 +116,9 @@ def _safetensors_bytes(structure: str, tensors: dict[str, Tensor]) -> bytes:
 def load(f: Target, map_location: Any = None, *, weights_only: bool = True, mmap: bool | None = None) -> Any:
     """What ``save`` wrote, or any ``.safetensors`` or ``.npz`` file of arrays as a dict.
 
-    ``map_location``: a device, or a dict or function from device names to devices.  ValueError for files of other kinds;
-    files that ``torch.save`` wrote hold a pickle, which is never opened.
+    ``map_location``: a device for all, a dict from device names to devices, or a function of a tensor on the CPU and the
+    name of its device; without it tensors come back to the devices they were saved from.  ValueError for files of other
+    kinds; files that ``torch.save`` wrote hold a pickle, which is never opened.
     """
     data = Path(f).read_bytes() if isinstance(f, str | os.PathLike) else f.read()
     place = _placer(map_location)
@@ -127,7 +129,7 @@ def load(f: Target, map_location: Any = None, *, weights_only: bool = True, mmap
     else:
         raise ValueError("load: this is neither an .npz nor a .safetensors file")
     if structure is None:
-        return {name: place(_tensor(a, dtypes.from_numpy(a.dtype))) for name, a in arrays.items()}
+        return {name: place(_tensor(a, dtypes.from_numpy(a.dtype)), "cpu") for name, a in arrays.items()}
     return _rebuild(json.loads(structure), arrays, place)
 
 
@@ -166,23 +168,31 @@ def _tensor(array: Any, dtype: DType) -> Tensor:
     return Tensor._wrap(np.array(array), cpu)
 
 
-def _placer(map_location: Any) -> Callable[[Tensor], Tensor]:
-    if map_location is None:
-        return lambda t: t
-    if isinstance(map_location, dict):
-        map_location = map_location.get("cpu", "cpu")
-    elif callable(map_location):
-        return lambda t: map_location(t, "cpu")  # type: ignore[no-any-return]
+Placer = Callable[[Tensor, str], Tensor]
+
+
+def _placer(map_location: Any) -> Placer:
+    """(tensor on the CPU, name of the device it was saved from) -> the tensor where it is wanted."""
+    if callable(map_location):
+        return lambda t, saved_from: _either(map_location(t, saved_from), t, saved_from)
+    if map_location is None or isinstance(map_location, dict):
+        moved = map_location or {}
+        return lambda t, saved_from: t.to(device=canonical(moved.get(saved_from, saved_from)))
     where = canonical(map_location)
-    return lambda t: t.to(device=where)
+    return lambda t, saved_from: t.to(device=where)
 
 
-def _rebuild(node: Any, arrays: dict[str, Any], place: Callable[[Tensor], Tensor]) -> Any:
+def _either(placed: Tensor | None, t: Tensor, saved_from: str) -> Tensor:
+    """What a function made of ``t``; None means that it leaves the choice to ``load``."""
+    return t.to(device=canonical(saved_from)) if placed is None else placed
+
+
+def _rebuild(node: Any, arrays: dict[str, Any], place: Placer) -> Any:
     if not isinstance(node, dict):
         return node
     kind, content = next(iter(node.items()))
     if kind in ("tensor", "parameter"):
-        t = place(_tensor(arrays[content], dtypes.BY_NAME[node["dtype"]]))
+        t = place(_tensor(arrays[content], dtypes.BY_NAME[node["dtype"]]), node.get("device", "cpu"))
         return Parameter(t, node["requires_grad"]) if kind == "parameter" else t.requires_grad_(node["requires_grad"])
     if kind == "float":
         return float.fromhex(content)

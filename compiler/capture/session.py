@@ -14,8 +14,8 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from compiler import logs
-from compiler.capture import breaks
-from compiler.capture.emit import Emitter, print_run
+from compiler.capture import breaks, recover
+from compiler.capture.emit import Emitter, print_call, print_run
 from compiler.capture.guards import compile_text, print_check
 from compiler.capture.instrs import Instr
 from compiler.capture.leave import leave_at_break
@@ -31,9 +31,12 @@ from compiler.capture.values.objects import Observed, exception_text
 from compiler.capture.values.tensor import TensorValue
 from compiler.capture.wrap import size_form
 from compiler.errors import BackendError, CompileError, InvalidGradError, Unsupported
+from compiler.ir.graph import Node
 from compiler.ir.module import GraphModule
 from tinytorch import tape
+from tinytorch.defaults import defaults
 from tinytorch.grad_mode import get_modes, set_modes
+from tinytorch.tensor import Tensor
 
 _serial = itertools.count()
 #: Functions that choose their backend by a mode of the thread.
@@ -163,21 +166,20 @@ class Session:
         """Emit translated code, complete the guards, hand over the graph."""
         emit = Emitter(tx)
         tail = leave(emit)
-        outputs = tuple(emit.outputs)
-        tx.graph.output(outputs)
-        tx.graph.eliminate_dead_code()
+        outputs = self._outputs(tx, emit)
         has_work = any(n.op not in ("placeholder", "output") for n in tx.graph.nodes)
         for value, node in list(tx.inputs.items()):
             if not node.users and node not in outputs and value not in tx.sizes_from:
                 tx.graph.erase_node(node)
                 del tx.inputs[value]
-        inputs = [emit.read(v.source) for v in tx.inputs if v.source is not None]
+        call = [print_call(emit, [emit.read(v.source) for v in tx.inputs if v.source is not None])] if has_work else []
+        raised = recover.lines(tx, emit, self.cache.arguments) if has_work else []
         label = f"{self.cache.name} #{next(_serial)}"
-        compiled = self._compile_graph(tx, label) if has_work else {}
+        compiled = self._compile_graph(tx, label, bool(raised)) if has_work else {}
         self._late_guards(tx)  # after the backend, which may have asked more of the sizes
         carry = list(emit.reads)
         names = list(emit.reads.values())
-        run_text = print_run(emit, has_work, inputs, tail, names)
+        run_text = print_run(emit, call, tail, names, raised)
         made = self._entry(tx, carry, run_text, label)
         if self.reason is not None:
             made.breaks.append(self.reason)
@@ -185,6 +187,18 @@ class Session:
             setattr(made, field, value)
         self._build_run(made, run_text)
         return made
+
+    def _outputs(self, tx: Tracer, emit: Emitter) -> tuple[Node, ...]:
+        """End the graph.  An operation that only checks its operands, for nobody uses its result, is an output too."""
+        tx.graph.output(tuple(emit.outputs))
+        tx.graph.eliminate_dead_code()
+        for node in tx.graph.nodes:
+            if "checks" in node.meta and not node.users and isinstance(node.meta.get("val"), Tensor):
+                emit.outputs[node] = f"checked{len(emit.outputs)}"
+        outputs = tuple(emit.outputs)
+        tx.graph.erase_node(tx.graph.output_node)
+        tx.graph.output(outputs)
+        return outputs
 
     def _late_guards(self, tx: Tracer) -> None:
         """Guards known only at the end: sizes, modes, memory that must not overlap."""
@@ -196,6 +210,8 @@ class Session:
                 tx.guards.add("MODE", form + " and {0}.autocast is None", mode)
             else:
                 tx.guards.add("MODE", form + " and {0}.autocast == {1}", mode, tx.namespace.source(autocast, "autocast"))
+            meant = tx.namespace.source(defaults.now, "dtype_and_device")
+            tx.guards.add("MODE", "{0}.now is {1}", tx.namespace.source(defaults, "defaults"), meant)
         if any(getattr(n.target, "__name__", "") in ATTENTION for n in tx.graph.nodes):
             mode = tx.namespace.source(tape.mode, "mode")
             tx.guards.add("MODE", "{0}.sdpa == {1}", mode, tx.namespace.source(tape.mode.sdpa, "sdpa"))
@@ -217,7 +233,7 @@ class Session:
             label, self.fn.__code__, check, _not_built, guards, tx.namespace, self.cache.arguments, check_text, run_text
         )
 
-    def _compile_graph(self, tx: Tracer, label: str) -> dict[str, Any]:
+    def _compile_graph(self, tx: Tracer, label: str, recovers: bool) -> dict[str, Any]:
         """Hand the graph over, in the modes the call began in; the fields of ``Captured`` that tell of it."""
         gm = GraphModule({}, tx.graph, "graph_of_" + "".join(c if c.isalnum() else "_" for c in self.cache.name))
         examples = [v.example if isinstance(v, TensorValue) else v.sym for v in tx.inputs]
@@ -236,6 +252,7 @@ class Session:
             raise BackendError(f"the backend failed on the graph of {self.cache.name}: {type(e).__name__}: {e}") from e
         finally:
             set_modes(modes)
+        graph = recover.atomic(tx, graph) if recovers else graph
         tx.namespace.objects["graph"] = _keep_modes(graph) if tx.mode_nodes else graph
         return {
             "graph_module": gm,

@@ -21,10 +21,11 @@ from tinytorch.tensor import Tensor
 
 
 def _numbers(*values: Any) -> tuple[Tensor, ...]:
-    """Tensors of one shape and a floating type."""
-    given = [v for v in values if isinstance(v, Tensor)]
-    dtype = given[0].dtype if given else None
-    return tuple(broadcast_tensors(*(v if isinstance(v, Tensor) else as_tensor(float(v), dtype=dtype) for v in values)))
+    """Tensors of one shape, a floating type, and one device: numbers follow the first tensor."""
+    like = next((v for v in values if isinstance(v, Tensor)), None)
+    dtype, device = (None, None) if like is None else (like.dtype, like.device)
+    made = (v if isinstance(v, Tensor) else as_tensor(float(v), dtype=dtype, device=device) for v in values)
+    return tuple(broadcast_tensors(*made))
 
 
 class Categorical(Distribution):

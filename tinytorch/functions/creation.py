@@ -11,27 +11,13 @@ from typing import Any
 import numpy as np
 
 from tinytorch import dispatch, dtypes, ops
-from tinytorch.device import Device, array_module, canonical, cpu
+from tinytorch.device import Device, array_module, canonical, cpu, get_default_device, set_default_device  # noqa: F401 - public here
 from tinytorch.dtypes import DType
 from tinytorch.functions.args import is_int, plain, sizes
 from tinytorch.functions.pointwise import into
 from tinytorch.tensor import Tensor
 
-_default_device = cpu
-
-
-def set_default_device(device: Any) -> None:
-    """Where new tensors are made.  Mirrors ``torch.set_default_device``."""
-    global _default_device
-    _default_device = canonical(device)
-
-
-def get_default_device() -> Device:
-    return _default_device
-
-
-def place(device: Any) -> Device:
-    return _default_device if device is None else canonical(device)
+place = canonical
 
 
 # --- from data --------------------------------------------------------------------------------------------------------
