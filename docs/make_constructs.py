@@ -25,9 +25,9 @@ What a compiled function may contain. *Whole* means: one graph under `fullgraph=
 effects, on the first call and the second. An id is the graph break that happens instead (`docs/graph_breaks.md`); the program
 still gives eager's answer, and the rest of it is compiled.
 
-One limit: an error that depends on data (an index out of range, a singular matrix) is raised by the graph as a whole. Where the
-program would catch it, the graph ends before (TT0106). Where it leaves the function, what the same graph's stretch of the program
-had changed before (lists, attributes) is not changed; grad mode and its like are put back.
+An error that depends on data (an index out of range, a singular matrix) leaves the state that eager leaves, and reaches the
+program's own handlers: the graph changes nothing and raises, then the function runs in eager. On a GPU such errors come late, so
+there the graph ends before an operation whose error the program would catch (TT0106).
 
 Each row is a test (`tests/test_capture_constructs.py`), run on every version. This page is generated
 (`python docs/make_constructs.py`).

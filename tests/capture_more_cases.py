@@ -40,6 +40,18 @@ def breaks(id):
 
 
 # --- captured whole ---------------------------------------------------------------------------------------------------
+@whole
+def index_error_handled(x):
+    seen = []
+    for at in (1, 9):
+        try:
+            seen.append("tried")
+            x = x + x[torch.tensor([at])]
+        except IndexError as e:
+            seen.append(str(e))
+    return x, seen
+
+
 class Meta(type):
     def __call__(cls, *args):
         made = super().__call__(*args)
@@ -412,14 +424,6 @@ def masked(x):
 @breaks("TT0103")
 def nonzero(x):
     return torch.nonzero(x)
-
-
-@breaks("TT0106")
-def index_error_handled(x):
-    try:
-        return x[torch.tensor([1])]
-    except IndexError:
-        return x
 
 
 @breaks("TT0202")

@@ -421,7 +421,7 @@ def test_generator_semantics_across_breaks() -> None:
 
 # --- errors that depend on data ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("at", [1, 9])
-def test_errors_that_depend_on_data_are_caught_where_the_program_says(at: int) -> None:
+def test_errors_that_depend_on_data_break_no_graph(at: int) -> None:
     def handled(x, i):
         y = x * 2
         try:
@@ -454,9 +454,8 @@ def test_errors_that_depend_on_data_are_caught_where_the_program_says(at: int) -
 
     x, i = torch.ones(3), torch.tensor([at])
     for fn in (handled, suppressed, called):
-        compiled = Counted(fn)
+        compiled = Counted(fn, fullgraph=True)
         assert same(compiled(x, i), fn(x, i)), fn
-        assert breaks.DATA_ERROR.id in compiled.breaks(), fn
     LOG.clear()
     if at == 1:
         assert same(Counted(cleaned, fullgraph=True)(x, i), x[i])  # finally catches nothing: no break

@@ -84,6 +84,7 @@ def build(compiled: Compiled) -> Callable[..., list[Any]]:
     exec(compile(text, filename, "exec"), names)
     fn: Callable[..., list[Any]] = names["call"]
     fn.source = text  # type: ignore[attr-defined]
+    fn.atomic = True  # type: ignore[attr-defined]  # inputs and random streams change after the forward, which may raise
     return fn
 
 

@@ -59,8 +59,8 @@ TENSOR_TEXT = _row(
 )
 DATA_ERROR = _row(
     "TT0106",
-    "error that depends on data, where the program would catch it",
-    "An index out of range or a singular matrix is known only when the graph has run, and by then the try block is over.",
+    "error of a GPU that depends on data, where the program would catch it",
+    "A GPU runs behind the host, so an index out of range or a singular matrix shows only when the try block is over.",
     "Check before the call, or catch around the compiled function.",
 )
 OPAQUE_ITERATOR = _row(

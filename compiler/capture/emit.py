@@ -133,12 +133,23 @@ def _readable(text: str) -> str:
     return name or "value"
 
 
-def print_run(emit: Emitter, graph_call: bool, inputs: list[str], tail: list[str], arguments: list[str]) -> str:
-    """The source text of ``run``."""
-    lines = [f"def run({', '.join(arguments)}):", *(f"    {line}" for line in emit.tx.prologue)]
-    if graph_call:
-        targets = "".join(f"{name}, " for name in emit.outputs.values())
-        call = f"graph({', '.join(inputs)})"
-        lines.append(f"    {targets.rstrip() if len(emit.outputs) == 1 else targets.rstrip(', ')} = {call}" if targets else f"    {call}")
-    lines += [f"    {line}" for line in (*emit.built, *emit.effects, *tail)]
-    return "\n".join(lines) + "\n"
+def print_run(emit: Emitter, call: list[str], tail: list[str], arguments: list[str], raised: list[str]) -> str:
+    """The source text of ``run``: the graph's ``call``, then values, effects and ``tail``; or ``raised``, if it raises."""
+    rest = [*emit.built, *emit.effects, *tail]
+    if raised:
+        error = ["except Exception as error:", "    raised = f'{type(error).__name__}: {error}'"]
+        call = ["try:", *_indented(call), *error, "else:", *_indented(rest)]
+        rest = raised
+    lines = [*emit.tx.prologue, *call, *rest]
+    return "\n".join([f"def run({', '.join(arguments)}):", *_indented(lines)]) + "\n"
+
+
+def print_call(emit: Emitter, inputs: list[str]) -> str:
+    """The statement that runs the graph and binds its outputs."""
+    targets = "".join(f"{name}, " for name in emit.outputs.values())
+    call = f"graph({', '.join(inputs)})"
+    return f"{targets.rstrip() if len(emit.outputs) == 1 else targets.rstrip(', ')} = {call}" if targets else call
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines]

@@ -60,8 +60,7 @@ def _record(
     fakes = [example(tx, a) for a in args]
     fake_kwargs = {k: example(tx, v) for k, v in kwargs.items()}
     out = run_on_fakes(tx, fn, fakes, fake_kwargs) if not numbers else _run_with_numbers(tx, fn, args, kwargs, numbers)
-    if tx.interp.may_raise and tx.would_be_caught():
-        breaks.unsupported(breaks.DATA_ERROR, tx.interp.may_raise)
+    _note_error(tx, fn)
     if not _has_tensor(out) and not tx.interp.wrote:
         return tx.from_python(out)
     nodes = tuple(argument(tx, a) for a in args)
@@ -71,10 +70,19 @@ def _record(
     else:
         node = tx.graph.call_method(method, nodes, node_kwargs)
     node.meta["stack"] = tx.stack_rows()
-    if tx.interp.drew or tx.interp.wrote:
-        node.meta["impure"] = True
-    tx.note_writes(node)
+    tx.note_acts(node)
     return wrap_output(tx, node, out)
+
+
+def _note_error(tx: Tracer, fn: Callable[..., Any]) -> None:
+    """An operation that may raise for what its operands hold: ``recover`` deals with it, unless that shows too late."""
+    if tx.interp.may_raise or getattr(fn, "_tt_leaf", False):
+        caught = tx.would_be_caught()
+        if caught and tx.interp.late:
+            breaks.unsupported(breaks.DATA_ERROR, tx.interp.may_raise)
+        if not tx.interp.late:
+            tx.may_raise = True
+            tx.caught = tx.caught or caught
 
 
 def _numbers_in(tx: Tracer, value: Value) -> list[NumberValue]:

@@ -45,30 +45,26 @@ _OPAQUE = frozenset(
 )
 
 
-#: Operations that look at values and may not like them.
-_CHECKED = frozenset(
-    "gather scatter scatter_add index_select index_add index index_put scatter_reduce inverse cholesky".split()
-)
-
-
 class CaptureInterp(FakeInterp):
     """Runs operations on fakes and notices what a graph must not lose: writes and random draws."""
 
     wrote: list[Tensor]
     drew: bool
     may_raise: str  # the operation that checks its operands' values
-    draws = 0  # in the whole trace
+    late: bool  # and it does so on a GPU, which runs behind the host
 
     def __init__(self) -> None:
         super().__init__()
+        self.drew_from: dict[Any, None] = {}  # generators, in the whole trace
         self.begin()
 
     def begin(self) -> None:
-        self.wrote, self.drew, self.may_raise = [], False, ""
+        self.wrote, self.drew, self.may_raise, self.late = [], False, "", False
 
     def run(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        if op.name in _CHECKED:
+        if op.checks:
             self.may_raise = op.name
+            self.late = self.late or any(isinstance(a, Tensor) and a.device.type != "cpu" for a in args)
         return super().run(op, args, params)
 
     def write(self, dst: Tensor, src: Tensor) -> None:
@@ -77,7 +73,7 @@ class CaptureInterp(FakeInterp):
 
     def draw(self, generator: Any, numel: Any, device: Any) -> tuple[Tensor, Any]:
         self.drew = True
-        self.draws += 1
+        self.drew_from[generator] = None
         return super().draw(generator, numel, device)
 
 
@@ -108,6 +104,8 @@ class Tracer:
         self.distinct: dict[int, Value] = {}  # objects from outside that the trace told apart by identity
         self.symbols: dict[str, tuple[Source, Value | None]] = {}
         self.written: set[FakeStorage] = set()
+        self.may_raise = False  # whether the graph does, for what its inputs hold
+        self.caught = False  # and the program may catch it
         self.modes = grad_mode.get_modes()  # as the call began
         self.used_modes = False
         self.mode_nodes = 0
@@ -400,9 +398,14 @@ class Tracer:
             form = f"{{0}}({', '.join(f'{{{i + 1}}}' for i in range(len(parts)))})"
             self.guards.add("MEMORY", form, layout, *parts)
 
-    def note_writes(self, node: Node) -> None:
+    def note_acts(self, node: Node) -> None:
+        """What the operation just run does besides giving a value."""
         for t in self.interp.wrote:
             self.written.add(t._data.storage)
+        if self.interp.may_raise and not self.interp.late:
+            node.meta["checks"] = True
+        if self.interp.drew or self.interp.wrote or "checks" in node.meta:
+            node.meta["impure"] = True
 
     def release(self) -> None:
         """Let go of the program's objects now, by reference counts: a trace is full of cycles, and what they hold

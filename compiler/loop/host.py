@@ -13,13 +13,14 @@ from typing import Any
 
 from compiler.loop import inplace, memory, order, rules, tidy
 from compiler.loop.fuse import Fuser, Group, Task
-from compiler.loop.ir import ArrayView, Extern, Kernel, Load, Plan, Run, Stmt, Store
+from compiler.loop.ir import ArrayView, Check, Extern, Kernel, Load, Plan, Run, Stmt, Store
 from compiler.loop.kernel import build, walk
 from compiler.loop.lower import Program, lower
 from compiler.loop.memory import Launch
 from compiler.loop.remat import recompute
 from compiler.loop.share import shared
 from compiler.loop.verify import verify
+from tinytorch.ops.opdef import TABLE
 
 __all__ = ["compile_graph", "rules"]  # importing ``rules`` fills the table that lowering reads
 
@@ -63,6 +64,14 @@ class Part:
             return self.task.reads | self.task.writes
         return frozenset(s.buffer for s in walk(self.body) if isinstance(s, Load | Store))
 
+    @property
+    def raises(self) -> bool:
+        """Whether it may raise for what it finds in memory."""
+        if not isinstance(self.task, Group):
+            row = TABLE.get(self.task.step.fn)
+            return row is not None and row.checks
+        return any(isinstance(s, Check) for s in walk(self.body))
+
 
 def write_kernels(tasks: list[Task], program: Program) -> list[Part]:
     """Groups become loops; buffers that live inside of one kernel only disappear."""
@@ -88,7 +97,8 @@ def launched(parts: list[Part], program: Program, meta: Mapping[str, Any]) -> li
     outputs = [v.buffer for v in program.outputs if isinstance(v, ArrayView)]
     fixed = frozenset(outputs) | (inputs - frozenset(meta.get("donated", ())))
     homes = overwritten(program, meta.get("inplace", {}), outputs)
-    names = inplace.Renaming([p.uses for p in parts], program.buffers, program.ranges, fixed, homes)
+    settled = max((n + 1 for n, part in enumerate(parts) if part.raises), default=0)
+    names = inplace.Renaming([p.uses for p in parts], program.buffers, program.ranges, fixed, homes, settled)
     out: list[Launch] = []
     for n, part in enumerate(parts):
         if not isinstance(part.task, Group):

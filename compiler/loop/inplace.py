@@ -140,12 +140,13 @@ class Renaming:
 
     def __init__(
         self, uses: list[frozenset[str]], buffers: Mapping[str, Buffer], sizes: Mapping[Symbol, Interval],
-        fixed: frozenset[str], homes: Mapping[str, str],
+        fixed: frozenset[str], homes: Mapping[str, str], settled: int,
     ) -> None:  # fmt: skip
         self.buffers = buffers
         self.sizes = sizes
         self.fixed = fixed  # memory that must keep what it holds: inputs not given away, what the caller gets
         self.homes = homes  # result -> the input that the caller will overwrite with it
+        self.settled = settled  # the first launch from which on nothing raises: a plan that raises has changed no input
         self.last = {b: n for n, names in enumerate(uses) for b in names}
         self.first: dict[str, int] = {}
         for n, names in enumerate(uses):
@@ -165,7 +166,7 @@ class Renaming:
         for target in stored:
             if self.first.get(target) != n or target in inputs:
                 continue
-            home = self.homes.get(target)
+            home = self.homes.get(target) if n >= self.settled else None
             dead = [b for b in loaded if b not in self.fixed and b not in stored and self.last[b] == n]
             wanted = ([home] if home is not None and self.last.get(home, -1) == n else []) + dead
             operand = operand_for(body, target, [b for b in wanted if b not in taken], self.buffers, self.sizes)

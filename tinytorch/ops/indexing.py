@@ -173,6 +173,7 @@ def _gather_vjp(out: Any, x: Any, index: Any, dim: int) -> Any:
 gather = Op(
     name="gather",
     kind="index",
+    checks=True,
     infer=_gather_infer,
     kernel=_gather_kernel,
     vjp=_gather_vjp,
@@ -247,6 +248,7 @@ def _scatter_vjp(out: Any, x: Any, index: Any, src: Any, dim: int) -> Any:
 scatter = Op(
     name="scatter",
     kind="index",
+    checks=True,
     infer=_scatter_infer("scatter"),
     kernel=_along(lambda xp, out, places, values: out.__setitem__(places, values)),
     vjp=_scatter_vjp,
@@ -255,6 +257,7 @@ scatter = Op(
 scatter_add = Op(
     name="scatter_add",
     kind="index",
+    checks=True,
     infer=_scatter_infer("scatter_add"),
     kernel=_along(_add_at),
     vjp=lambda out, x, index, src, dim: (lambda g: g, None, _grad_of_src(index, dim, src)),
@@ -276,6 +279,7 @@ def _index_select_vjp(out: Any, x: Any, index: Any, dim: int) -> Any:
 index_select = Op(
     name="index_select",
     kind="index",
+    checks=True,
     infer=lambda x, index, dim: Meta((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]), x.dtype),
     kernel=_index_select_kernel,
     vjp=_index_select_vjp,
@@ -302,6 +306,7 @@ def _index_add_kernel(xp: Any, x: Any, index: Any, src: Any, dim: int) -> Any:
 index_add = Op(
     name="index_add",
     kind="index",
+    checks=True,
     infer=_index_add_infer,
     kernel=_index_add_kernel,
     vjp=lambda out, x, index, src, dim: (lambda g: g, None, lambda g: index_select(g, index, dim=dim)),
@@ -346,6 +351,7 @@ def _index_kernel(xp: Any, x: Any, *indices: Any, dim: int) -> Any:
 index = Op(
     name="index",
     kind="index",
+    checks=True,
     infer=_index_infer,
     kernel=_index_kernel,
     vjp=_index_vjp,
@@ -392,6 +398,7 @@ def _index_put_vjp(out: Any, x: Any, values: Any, *indices: Any, dim: int, accum
 index_put = Op(
     name="index_put",
     kind="index",
+    checks=True,
     infer=_index_put_infer,
     kernel=_index_put_kernel,
     vjp=_index_put_vjp,
@@ -511,6 +518,7 @@ def padded(g: Any, src: Any) -> Any:
 scatter_reduce = Op(
     name="scatter_reduce",
     kind="index",
+    checks=True,
     infer=_scatter_infer("scatter_reduce"),
     kernel=_along(_scatter_reduce_update),
     vjp=_scatter_reduce_vjp,

@@ -55,6 +55,7 @@ def _inverse_vjp(out: Any, x: Any) -> Any:
 inverse = Op(
     name="inverse",
     kind="extern",
+    checks=True,
     infer=_infer("inv", 2),
     kernel=_computed("inv", lambda xp, x: xp.linalg.inv(x)),
     vjp=_inverse_vjp,
@@ -73,6 +74,7 @@ def _det_vjp(out: Any, x: Any) -> Any:
 det = Op(
     name="det",
     kind="extern",
+    checks=True,
     infer=_infer("det", 0),
     kernel=_computed("det", lambda xp, x: xp.linalg.det(x)),
     vjp=_det_vjp,
@@ -96,6 +98,7 @@ def _cholesky_vjp(out: Any, x: Any) -> Any:
 cholesky = Op(
     name="cholesky",
     kind="extern",
+    checks=True,
     infer=_infer("cholesky", 2),
     kernel=_computed("cholesky", lambda xp, x: xp.linalg.cholesky((x + xp.conj(xp.swapaxes(x, -1, -2))) / 2)),
     vjp=_cholesky_vjp,

@@ -58,6 +58,7 @@ class Op:
     recompute   what the partitioner may do in backward: free (views), cheap (pointwise), save (never again)
     types       the pointwise type rule
     data_dependent  shapes depend on values: eager skips ``infer``, which raises for everybody else
+    checks      may raise for what its operands hold: an index out of range, a matrix without an inverse
     samples     ``samples(make)`` yields (args, params) of good inputs; ``errors`` of inputs that must raise
     """
 
@@ -74,6 +75,7 @@ class Op:
     errors: Callable[..., Any] | None = None
     outputs: int = 1
     data_dependent: bool = False
+    checks: bool = False
     doc: str = ""
     quick: Any = field(default=None, init=False)  # the NumPy ufunc itself, for ``eager.quick``
 

@@ -1,0 +1,230 @@
+"""Errors that depend on data: what eager did before such an error is done, what stands after it is not."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import traceback
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from capture_helpers import Counted, same
+
+import tinytorch as torch
+from compiler.backends.eager import eager
+from compiler.capture import entry
+from tinytorch import nn
+
+LOG: list[Any] = []
+TABLE = {"calls": 0}
+
+
+@entry.disable
+def act(*what: Any) -> None:
+    LOG.append(what)
+
+
+def writes(x, items, box, i):
+    items.append(1)
+    box.a = len(items)
+    TABLE["calls"] += 1
+    x.add_(1)
+    y = x[i]
+    items.append(2)
+    x.mul_(3)
+    box.b = y
+    return y
+
+
+def draws(x, items, box, i):
+    items.append(random.random())
+    x += torch.rand(4)
+    y = x.index_select(0, i.abs())
+    x += torch.rand(4)
+    items.append(random.randint(0, 5))
+    return y
+
+
+def handled(x, items, box, i):
+    try:
+        items.append(0)
+        y = x[i]
+        x.add_(1)
+    except IndexError as e:
+        items.append((str(e), e.__context__))
+        y = x * 2
+    finally:
+        items.append("end")
+    return y
+
+
+def handled_by_a_caller(x, items, box, i):
+    def inner(v):
+        items.append("in")
+        return v.gather(0, i) * 2
+
+    with contextlib.suppress(IndexError, RuntimeError):
+        x = inner(x)
+        items.append("through")
+    return x
+
+
+def result_unused(x, items, box, i):
+    items.append(1)
+    x[i]
+    items.append(2)
+    return x + 1
+
+
+def in_a_loop(x, items, box, i):
+    for k in range(3):
+        try:
+            x[i - k] = k + 1.0
+        except IndexError:
+            items.append(k)
+            continue
+        items.append("ok")
+    return x
+
+
+def under_a_block(x, items, box, i):
+    with torch.no_grad():
+        box.grad = torch.is_grad_enabled()
+        y = x[i]
+    return y
+
+
+def after_a_break(x, items, box, i):
+    items.append("before")
+    act("break")
+    x.add_(2)
+    items.append("between")
+    y = x[i]
+    act("never on an error")
+    return y
+
+
+def history(x, items, box, i):
+    w = box.weight
+    y = w * 2
+    y.mul_(x)
+    items.append(y.requires_grad)
+    return y[i].sum()
+
+
+FUNCTIONS = [
+    writes, draws, handled, handled_by_a_caller, result_unused, in_a_loop, under_a_block, after_a_break, history,
+]  # fmt: skip
+
+
+def told(fn: Callable[..., Any]) -> list[Any]:
+    """Results or errors of calls that succeed and fail in turn, each with all state afterwards."""
+    torch.manual_seed(3)
+    random.seed(4)
+    LOG.clear()
+    TABLE["calls"] = 0
+    x, items, box = torch.arange(4.0), [], types.SimpleNamespace(weight=nn.Parameter(torch.ones(4)))
+    out = []
+    for at in (1, 9, 0, -9):
+        try:
+            result: Any = fn(x, items, box, torch.tensor([at]))
+        except Exception as e:
+            result = type(e).__name__, str(e), e.__context__
+        state = x.clone(), list(items), dict(vars(box)), dict(TABLE), list(LOG)
+        out.append((result, state, torch.rand(1), random.random(), torch.is_grad_enabled()))
+    return out
+
+
+@pytest.mark.parametrize("backend", ["eager", "loops", "numba"])
+@pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda f: f.__name__)
+def test_state_after_an_error(fn: Callable[..., Any], backend: str) -> None:
+    compiled = torch.compile(fn, backend=backend, fullgraph=fn is not after_a_break)
+    assert same(told(compiled), told(fn))
+
+
+def test_the_users_line_is_in_the_traceback() -> None:
+    with pytest.raises(IndexError) as caught:
+        Counted(writes, fullgraph=True)(torch.ones(4), [], types.SimpleNamespace(), torch.tensor([9]))
+    assert "y = x[i]" in [f.line for f in traceback.extract_tb(caught.value.__traceback__)]
+
+
+def test_nothing_is_kept_where_nothing_can_be_lost() -> None:
+    def f(x, i):
+        y = x[i]
+        return y * 2
+
+    compiled = Counted(f, fullgraph=True)
+    compiled(torch.ones(4), torch.tensor([1]))
+    assert "try" not in compiled.entries[0].run_text
+
+
+def test_a_step_that_fails_leaves_parameters_and_optimizer_alone() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5))
+    opt = torch.optim.AdamW(model.parameters(), lr=0.1)
+
+    def step(ids):
+        opt.zero_grad()
+        loss = nn.functional.cross_entropy(model(ids), ids)
+        loss.backward()
+        opt.step()
+        return loss
+
+    compiled = torch.compile(step, fullgraph=True)
+    compiled(torch.tensor([1, 2]))
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    with pytest.raises(IndexError):
+        compiled(torch.tensor([1, 7]))
+    assert same(dict(model.state_dict()), before)
+    assert not any(p.grad is not None for p in model.parameters())  # zero_grad stands before the error
+    assert [int(s["step"]) for s in opt.state.values()] == [1, 1, 1]
+
+
+def test_an_error_that_eager_does_not_have_is_said() -> None:
+    def backend(gm, examples):
+        def run(*args):
+            raise OSError("no such kernel")
+
+        return run
+
+    def f(x, items, i):
+        items.append(1)
+        return x[i] + 1
+
+    compiled = entry.compile_function(f, backend)
+    items: list[int] = []
+    with pytest.warns(RuntimeWarning, match="OSError: no such kernel"):
+        assert same(compiled(torch.ones(3), items, torch.tensor([0])), torch.full((1,), 2.0))
+    assert items == [1]
+    plain = entry.compile_function(lambda x: x + 1, backend)
+    with pytest.raises(OSError):  # a graph that has no reason to raise is not run again
+        plain(torch.ones(3))
+
+
+def test_an_allowed_function_that_raises() -> None:
+    @torch.compiler.allow_in_graph
+    def checked(x):
+        if type(x._data).__module__ == "numpy" and bool((x < 0).any()):
+            raise ValueError("negative")
+        return x.sqrt()
+
+    def f(x, items):
+        items.append("seen")
+        x.add_(1)
+        return checked(x)
+
+    compiled = entry.compile_function(f, eager, fullgraph=True)
+    for values in (torch.ones(2), -5 * torch.ones(2)):
+        a, b = values.clone(), values.clone()
+        left: list[str] = []
+        right: list[str] = []
+        try:
+            expected: Any = f(a, left)
+        except ValueError as e:
+            with pytest.raises(ValueError, match=str(e)):
+                compiled(b, right)
+        else:
+            assert same(compiled(b, right), expected)
+        assert same((a, left), (b, right))
