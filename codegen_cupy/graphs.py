@@ -252,8 +252,7 @@ class Recording:
             elif isinstance(step, Product):
                 run = self.machine.product(step)
                 assert run is not None
-                a, b, d = (self.pointer[name] for name in step.buffers)
-                run(a, b, d, stream)
+                run(*(self.pointer[name] for name in step.buffers), stream)
             elif isinstance(step, Launch):
                 self._launch(step, self.owner.kernels[number], self.scratch[number], stream)
                 number += 1

@@ -19,6 +19,7 @@ from codegen_cupy.arena import pattern, places
 from codegen_cupy.host import Call, Launch, Memory, Recipe, View
 from codegen_cupy.machine import Machine, memory_of
 from codegen_cupy.matmul import Product
+from compiler.loop.interp import library_result
 from tinytorch.ops.opdef import TABLE
 from tinytorch.ops.spell_numpy import spelling
 
@@ -195,7 +196,7 @@ def library_call(machine: Machine, step: Call, memory: dict[str, Any]) -> None:
     kernel = row.kernel or spelling(row)  # the second: rows of loops on complex numbers
     args = [machine.look(memory[a.buffer], a) if isinstance(a, View) else a for a in step.args]
     with np.errstate(all="ignore"):
-        made = kernel(machine.xp, *args, **step.params)
+        made = library_result(kernel, machine.xp, args, step.params)
     results = made if isinstance(made, (tuple, list)) else (made,)
     for view, result in zip(step.outs, results, strict=True):
         machine.look(memory[view.buffer], view)[...] = result

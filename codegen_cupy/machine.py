@@ -17,11 +17,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from codegen_cupy import emulate, machine_code
+from codegen_cupy.cublaslt import Handle
+from codegen_cupy.cublaslt import library as cublas_library
 from codegen_cupy.host import View
 from codegen_cupy.kernel_text import Source
-from codegen_cupy.matmul import Handle, Product, by_numpy
+from codegen_cupy.matmul import Product, by_numpy
 from codegen_cupy.matmul import addresses as product_addresses
-from codegen_cupy.matmul import library as cublas_library
 
 #: Bytes of shared memory a launch may ask for without more ado, and the driver's name for asking for more.
 DEFAULT_SHARED, MAX_DYNAMIC_SHARED = 48 << 10, 8
@@ -69,8 +70,8 @@ class Machine(Protocol):
         """Set ``count`` elements to ``pattern``, on the stream."""
         ...
 
-    def product(self, p: Product) -> Callable[[int, int, int, int], None] | None:
-        """``run(A, B, D, stream)`` on addresses of buffers; None without the library."""
+    def product(self, p: Product) -> Callable[..., None] | None:
+        """``run(A, B, D, ..., stream)`` on addresses of buffers; None without the library, or if it refuses."""
         ...
 
     def graphs(self) -> Graphs: ...
@@ -166,19 +167,26 @@ class CudaMachine:
         else:
             fill_words(address, pattern, count, stream)
 
-    def product(self, p: Product) -> Callable[[int, int, int, int], None] | None:
+    def product(self, p: Product) -> Callable[..., None] | None:
         if cublas_library() is None:
             return None
         device = self.xp.cuda.runtime.getDevice()
         if device not in self._products:
-            self._products[device] = Handle(self.alloc, self.stream, self.time, self.noise)
-        run = self._products[device].prepared(p).run
-        if p.offsets == (0, 0, 0) and len(p.repeats) == 1:
+            name = self.xp.cuda.runtime.getDeviceProperties(device)["name"].decode()
+            self._products[device] = Handle(self.alloc, self.stream, self.time, self.noise, name)
+        try:
+            run = self._products[device].prepared(p).run
+        except RuntimeError:
+            if p.then:
+                return None  # there is another way
+            raise
+        self.make_room(BIG)  # what the library's choices were timed on
+        if not any(p.offsets) and len(p.repeats) == 1:
             return run
 
-        def runs(a: int, b: int, d: int, stream: int) -> None:
-            for x, y, z in product_addresses(p, a, b, d):
-                run(x, y, z, stream)
+        def runs(*pointers: int) -> None:
+            for x in product_addresses(p, *pointers[:-1]):
+                run(*x, pointers[-1])
 
         return runs
 
@@ -187,11 +195,14 @@ class CudaMachine:
         block = np.random.default_rng(0).standard_normal(1 << 18, np.float32).astype(dtype.np)
         count = size // block.itemsize
         array = self.xp.ndarray((count,), block.dtype, memory)
-        numbers = self.xp.asarray(block)
-        for at in range(0, count, block.size):
-            array[at : at + block.size] = numbers[: min(block.size, count - at)]
+        done = min(count, block.size)
+        array[:done] = self.xp.asarray(block[:done])
+        while done < count:
+            more = min(done, count - done)
+            array[done : done + more] = array[:more]
+            done += more
 
-    def time(self, fn: Callable[[], None], repeats: int = 5) -> float:
+    def time(self, fn: Callable[[], None], repeats: int = 4) -> float:
         """Milliseconds that the work ``fn`` enqueues takes: the least of a few, after one to warm up."""
         runtime, stream = self.xp.cuda.runtime, self.stream()
         events = [runtime.eventCreate() for _ in range(repeats + 1)]
@@ -339,10 +350,11 @@ class EmulatedMachine:
         if not (stream and self.recorder.record(run, 0)):
             run(0)
 
-    def product(self, p: Product) -> Callable[[int, int, int, int], None] | None:
-        def run(a: int, b: int, d: int, stream: int) -> None:
-            if not (stream and self.recorder.record(lambda _: by_numpy(p, a, b, d), 0)):
-                by_numpy(p, a, b, d)
+    def product(self, p: Product) -> Callable[..., None] | None:
+        def run(*pointers: int) -> None:
+            *buffers, stream = pointers
+            if not (stream and self.recorder.record(lambda _: by_numpy(p, *buffers), 0)):
+                by_numpy(p, *buffers)
 
         return run
 

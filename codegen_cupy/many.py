@@ -96,7 +96,7 @@ def _effects(s: Step, home: dict[str, str]) -> Effects:
     elif isinstance(s, Memory):
         writes = [s.name]
     elif isinstance(s, Product):
-        reads, writes = s.buffers, [s.buffers[2]]
+        reads, writes = s.buffers, s.written
     elif isinstance(s, Call):
         reads, writes = [v.buffer for v in s.args if isinstance(v, View)], [v.buffer for v in s.outs]
     else:

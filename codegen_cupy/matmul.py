@@ -1,8 +1,9 @@
-"""Matrix products by cublasLt, through ctypes: no copies, straight into ``out``, and allowed inside a graph capture.
+"""Matrix products as cublasLt takes them: no copies, straight into ``out``.
 
 Stage: codegen.  In: a ``matmul`` call of a plan.  Out: a ``Product``, a value that says what the library is asked for:
-column-major layouts, transposes, batches.  ``by_numpy`` does what a ``Product`` says on any memory, so that all but
-the library's own call is tested without a GPU.  Read next: ``launch``, ``graphs``.
+column-major layouts, transposes, batches, what to add or sum on the way (``compiler.loop.epilogue``).  ``by_numpy``
+does what a ``Product`` says on any memory, so that all but the library's own call is tested without a GPU.
+Read next: ``cublaslt`` (the call), ``unfused`` (where the library refuses), ``launch``, ``graphs``.
 
 cublasLt counts columns first.  A row-major result is the column-major result of the swapped, transposed product.
 """
@@ -10,32 +11,19 @@ cublasLt counts columns first.  A row-major result is the column-major result of
 from __future__ import annotations
 
 import ctypes
-import glob
-import os
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from codegen_cupy.host import Call, Recipe, Step, View
-from compiler.config import config
 from tinytorch import dtypes
 from tinytorch.dtypes import DType
 from tinytorch.functions.misc import get_float32_matmul_precision
 
-#: cudaDataType_t, and cublasComputeType_t with the type of alpha and beta.
-TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14, "complex64": 4, "complex128": 5}
-COMPUTE = {
-    "float32": (68, 0), "float64": (70, 1), "float16": (68, 0), "bfloat16": (68, 0), "complex64": (68, 4), "complex128": (70, 5),
-}  # fmt: skip
-FAST_TF32 = 77
-WORKSPACE = 32 << 20
-TUNED = 1 << 28  # multiply-adds from which the library's choices are timed, under ``max-autotune``
+TYPES = ("float32", "float64", "float16", "bfloat16", "complex64", "complex128")
 MOST_CALLS = 64  # batches that no single stride describes run one by one, up to so many
 
 
@@ -55,7 +43,9 @@ class Product:
     """``D = op(A) @ op(B)``, column-major, for ``batch`` matrices.
 
     ``buffers`` and ``offsets`` (in elements) are of A, B and D; ``repeats`` holds further offsets, one triple per call,
-    where the batches do not lie one stride apart.
+    where the batches do not lie one stride apart.  ``then`` has a word for each further buffer: "bias", a vector down
+    every column of D; "add", a matrix that lies as D does; "sums_a" and "sums_b", which receive the sums over the inner
+    dimension of op(A) or op(B).
     """
 
     dtype: DType
@@ -63,12 +53,19 @@ class Product:
     b: Matrix
     d: Matrix
     batch: int
-    buffers: tuple[str, str, str]
-    offsets: tuple[int, int, int]
+    buffers: tuple[str, ...]
+    offsets: tuple[int, ...]
     repeats: tuple[tuple[int, int, int], ...] = ((0, 0, 0),)
     tf32: bool = False
     alignment: int = 16  # bytes, of every operand's start
-    tuned: bool = False  # time the library's choices
+    tuned: bool = False  # time the library's choices however short they are
+    then: tuple[str, ...] = ()
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The buffers that receive results."""
+        sums = (b for b, word in zip(self.buffers[3:], self.then, strict=True) if word.startswith("sums"))
+        return (self.buffers[2], *sums)
 
     @property
     def m(self) -> int:
@@ -86,10 +83,20 @@ class Product:
 # --- from a call to a product -----------------------------------------------------------------------------------------
 def products(call: Call, types: Mapping[str, DType], aligned: bool) -> list[Step]:
     """The library calls for one ``matmul`` row; none if the layouts need copies (the row's own kernel makes them)."""
-    x, y = call.args
+    x, y, *more = call.args
     assert isinstance(x, View) and isinstance(y, View)
     made = describe(x, y, call.outs[0], types[x.buffer], aligned=aligned, tf32=allow_tf32())
-    return [made] if made else []
+    if made is None or "then" not in call.params:
+        return [made] if made else []
+    return [followed(made, call.params["then"], [*more, *call.outs[1:]])]
+
+
+def followed(p: Product, then: tuple[str, ...], more: list[Any]) -> Product:
+    """The product with what comes after it.  A row-major result is the transpose of D, computed from swapped factors."""
+    names = {"sums_x": "sums_b", "sums_y": "sums_a"}
+    buffers, offsets = (tuple(getattr(v, name) for v in more) for name in ("buffer", "offset"))
+    words = tuple(names.get(w, w) for w in then)
+    return replace(p, then=words, buffers=p.buffers + buffers, offsets=p.offsets + offsets)
 
 
 def tuned(recipe: Recipe) -> Recipe:
@@ -188,21 +195,35 @@ def allow_tf32() -> bool:
 
 
 # --- what a product means ---------------------------------------------------------------------------------------------
-def by_numpy(p: Product, a: int, b: int, d: int) -> None:
-    """The product on host memory, read and written by address; half types multiply in float32 and round once."""
+def by_numpy(p: Product, *buffers: int) -> None:
+    """The product on host memory, read and written by address; half types compute in float32 and round once."""
     wide = dtypes.float32.np if p.dtype.itemsize == 2 else p.dtype.np
-    for pa, pb, pd in addresses(p, a, b, d):
-        x, y = _host(p.a, p.batch, p.dtype, pa), _host(p.b, p.batch, p.dtype, pb)
+    for pa, pb, pd, *more in addresses(p, *buffers):
+        x, y = (_host(m, p.batch, p.dtype, at).astype(wide) for m, at in ((p.a, pa), (p.b, pb)))
         with np.errstate(all="ignore"):
-            _host(p.d, p.batch, p.dtype, pd)[...] = (x.astype(wide) @ y.astype(wide)).astype(p.dtype.np)
+            out = x @ y
+            for word, at in zip(p.then, more, strict=True):
+                if word == "bias":
+                    out += _vector(p.m, p.dtype, at)[:, None].astype(wide)
+                elif word == "add":
+                    out += _host(p.d, p.batch, p.dtype, at).astype(wide)
+                else:
+                    sums = x.sum(-1) if word == "sums_a" else y.sum(-2)
+                    _vector(sums.size, p.dtype, at)[...] = sums[0]
+            _host(p.d, p.batch, p.dtype, pd)[...] = out.astype(p.dtype.np)
 
 
-def addresses(p: Product, a: int, b: int, d: int) -> Iterator[tuple[int, int, int]]:
-    """Where A, B and D of each call start, given where their buffers do."""
+def addresses(p: Product, *buffers: int) -> Iterator[tuple[int, ...]]:
+    """Where the operands of each call start, given where their buffers do."""
     item = p.dtype.itemsize
     for r in p.repeats:
-        ra, rb, rd = ((o + i) * item for o, i in zip(p.offsets, r, strict=True))
-        yield a + ra, b + rb, d + rd
+        moves = (*r, *(0 for _ in p.then))
+        yield tuple(at + (o + i) * item for at, o, i in zip(buffers, p.offsets, moves, strict=True))
+
+
+def _vector(count: int, dtype: DType, address: int) -> np.ndarray[Any, Any]:
+    block: Any = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    return np.frombuffer(block, dtype.np)
 
 
 def _host(m: Matrix, batch: int, dtype: DType, address: int) -> np.ndarray[Any, Any]:
@@ -213,194 +234,6 @@ def _host(m: Matrix, batch: int, dtype: DType, address: int) -> np.ndarray[Any, 
     strides = (m.stride * item, item, m.ld * item)
     array = np.ndarray((batch, m.rows, m.cols), dtype.np, np.frombuffer(block, np.uint8), 0, strides)
     return array.transpose(0, 2, 1) if m.transposed else array
-
-
-# --- the library ------------------------------------------------------------------------------------------------------
-class Heuristic(ctypes.Structure):
-    """``cublasLtMatmulHeuristicResult_t``."""
-
-    _fields_ = (
-        ("algo", ctypes.c_uint64 * 8), ("workspace", ctypes.c_size_t), ("state", ctypes.c_int), ("waves", ctypes.c_float),
-        ("reserved", ctypes.c_int * 4),
-    )  # fmt: skip
-
-
-def library_paths() -> list[str]:
-    """Where cublasLt may be: the wheels ``nvidia-cublas*``, the CUDA toolkit, the loader's own search."""
-    found: list[str] = []
-    for base in sys.path:
-        for inside in ("nvidia/cublas/lib", "nvidia/cu13/lib", "nvidia/cu12/lib"):
-            found += sorted(glob.glob(os.path.join(base, inside, "libcublasLt.so.*")))
-    for root in (os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"):
-        if root:
-            found += sorted(glob.glob(os.path.join(root, "lib64", "libcublasLt.so.*")))
-    return [*dict.fromkeys(found), "libcublasLt.so.13", "libcublasLt.so.12"]
-
-
-@cache
-def library() -> ctypes.CDLL | None:
-    """cublasLt, or None."""
-    for path in library_paths():
-        try:
-            return ctypes.CDLL(path)
-        except OSError:
-            continue
-    return None
-
-
-def _bytes(p: Product, m: Matrix) -> int:
-    return ((p.batch - 1) * m.stride + m.cols * m.ld) * p.dtype.itemsize
-
-
-def _ok(code: int, what: str) -> None:
-    if code:
-        raise RuntimeError(f"cublasLt: {what} failed with status {code}")
-
-
-class Handle:
-    """The library's context and the work space of each stream, on one device.
-
-    ``timer(fn)`` gives the time that what ``fn`` enqueues on ``stream()`` takes; ``noise`` fills memory with numbers.
-    """
-
-    def __init__(
-        self, alloc: Callable[[int], Any], stream: Callable[[], int], timer: Callable[[Callable[[], None]], float],
-        noise: Callable[[Any, int, DType], None],
-    ) -> None:  # fmt: skip
-        lib = library()
-        if lib is None:
-            raise RuntimeError("cublasLt was not found: pip install nvidia-cublas-cu12, or install the CUDA toolkit")
-        self.lib, self.alloc, self.stream, self.timer, self.noise = lib, alloc, stream, timer, noise
-        self.handle = ctypes.c_void_p()
-        _ok(lib.cublasLtCreate(ctypes.byref(self.handle)), "cublasLtCreate")
-        self.spaces: dict[int, Any] = {}
-        self.plans: dict[Any, Prepared] = {}
-        self.lock = threading.Lock()
-
-    def prepared(self, p: Product) -> Prepared:
-        """The descriptors of a product and its algorithm; equal products share them."""
-        key = (p.dtype, p.a, p.b, p.d, p.batch, p.tf32, p.alignment, p.tuned)
-        with self.lock:
-            if key not in self.plans:
-                made = self.plans[key] = Prepared(self, p)
-                if p.tuned and p.m * p.n * p.k * p.batch >= TUNED and len(made.choices) > 1 and not config.deterministic:
-                    self._tune(made)
-            return self.plans[key]
-
-    def _tune(self, made: Prepared) -> None:
-        """On memory of our own, if there is some to spare, and on random numbers: with zeros the chip takes less power
-        and runs faster, which turns the order of the choices round."""
-        p = made.product
-        try:
-            blocks = [self.alloc(_bytes(p, m)) for m in (p.a, p.b, p.d)]
-        except Exception:  # out of memory: the library's first choice is a fine one
-            return
-        a, b, d = (block.ptr for block in blocks)
-        for m, block in ((p.a, blocks[0]), (p.b, blocks[1])):
-            self.noise(block, _bytes(p, m), p.dtype)
-        tune(made, self.timer, a, b, d, self.stream())
-
-    def workspace(self, stream: int) -> int:
-        """Scratch memory of this stream: calls on one stream follow each other, so they may share it."""
-        found = self.spaces.get(stream)
-        if found is None:
-            found = self.spaces[stream] = self.alloc(WORKSPACE)
-        return int(found.ptr)
-
-
-class Prepared:
-    """Descriptors and algorithm of a product."""
-
-    def __init__(self, handle: Handle, p: Product) -> None:
-        self.handle, lib = handle, handle.lib
-        self.product = p
-        compute, scale = COMPUTE[p.dtype.name]
-        self.desc = ctypes.c_void_p()
-        compute = FAST_TF32 if p.tf32 else compute
-        _ok(lib.cublasLtMatmulDescCreate(ctypes.byref(self.desc), compute, scale), "cublasLtMatmulDescCreate")
-        for attribute, m in ((3, p.a), (4, p.b)):
-            flag = ctypes.c_int32(int(m.transposed))
-            code = lib.cublasLtMatmulDescSetAttribute(self.desc, attribute, ctypes.byref(flag), ctypes.c_size_t(4))
-            _ok(code, "cublasLtMatmulDescSetAttribute")
-        self.layouts = [self._layout(m) for m in (p.a, p.b, p.d)]
-        numbers: dict[int, Any] = {0: ctypes.c_float * 1, 1: ctypes.c_double * 1, 4: ctypes.c_float * 2, 5: ctypes.c_double * 2}
-        number = numbers[scale]
-        self.alpha, self.beta = number(1.0), number(0.0)
-        self.choices = self._choices(8)
-        self.choice = self.choices[0]
-        self._arguments()
-
-    def _layout(self, m: Matrix) -> ctypes.c_void_p:
-        lib, out, p = self.handle.lib, ctypes.c_void_p(), self.product
-        code = lib.cublasLtMatrixLayoutCreate(
-            ctypes.byref(out), TYPES[p.dtype.name], ctypes.c_uint64(m.rows), ctypes.c_uint64(m.cols), ctypes.c_int64(m.ld)
-        )
-        _ok(code, "cublasLtMatrixLayoutCreate")
-        if p.batch > 1:
-            for attribute, value in ((5, ctypes.c_int32(p.batch)), (6, ctypes.c_int64(m.stride))):
-                size = ctypes.c_size_t(ctypes.sizeof(value))
-                _ok(lib.cublasLtMatrixLayoutSetAttribute(out, attribute, ctypes.byref(value), size), "layout attribute")
-        return out
-
-    def _choices(self, most: int) -> list[Heuristic]:
-        """The library's own list, likeliest first."""
-        lib, wish = self.handle.lib, ctypes.c_void_p()
-        _ok(lib.cublasLtMatmulPreferenceCreate(ctypes.byref(wish)), "cublasLtMatmulPreferenceCreate")
-        settings: list[tuple[int, Any]] = [(1, ctypes.c_size_t(WORKSPACE))]
-        settings += [(n, ctypes.c_uint32(self.product.alignment)) for n in (5, 6, 7, 8)]
-        for attribute, value in settings:
-            size = ctypes.c_size_t(ctypes.sizeof(value))
-            _ok(lib.cublasLtMatmulPreferenceSetAttribute(wish, attribute, ctypes.byref(value), size), "preference")
-        found, results = ctypes.c_int(), (Heuristic * most)()
-        a, b, d = self.layouts
-        code = lib.cublasLtMatmulAlgoGetHeuristic(
-            self.handle.handle, self.desc, a, b, d, d, wish, most, results, ctypes.byref(found)
-        )
-        lib.cublasLtMatmulPreferenceDestroy(wish)
-        _ok(code, f"the choice of an algorithm for {self.product}")
-        good = [r for r in results[: found.value] if r.state == 0]
-        if not good:
-            raise RuntimeError(f"cublasLt has no algorithm for {self.product}")
-        return good
-
-    def _arguments(self) -> None:
-        """What every call passes, made once: building ctypes objects takes longer than the call."""
-        a, b, d = self.layouts
-        self.before = (self.handle.handle, self.desc, ctypes.byref(self.alpha))
-        self.la, self.lb, self.ld, self.beta_ref = a, b, d, ctypes.byref(self.beta)
-        self.use(self.choice)
-
-    def use(self, choice: Heuristic) -> None:
-        self.choice = choice
-        self.algo = ctypes.byref(choice, Heuristic.algo.offset)
-        self.space = ctypes.c_size_t(choice.workspace)
-
-    def run(self, a: int, b: int, d: int, stream: int) -> None:
-        """Enqueue the product on memory at these addresses."""
-        pd = ctypes.c_void_p(d)
-        scratch = ctypes.c_void_p(self.handle.workspace(stream) if self.choice.workspace else 0)
-        code = self.handle.lib.cublasLtMatmul(
-            *self.before, ctypes.c_void_p(a), self.la, ctypes.c_void_p(b), self.lb, self.beta_ref, pd, self.ld, pd, self.ld,
-            self.algo, scratch, self.space, ctypes.c_void_p(stream),
-        )  # fmt: skip
-        if code:
-            raise RuntimeError(f"cublasLt: {self.product} failed with status {code}")
-
-
-def tune(prepared: Prepared, timer: Callable[[Callable[[], None]], float], a: int, b: int, d: int, stream: int) -> float:
-    """Time the library's choices on this memory and keep the fastest; gives its time.  ``d`` is overwritten."""
-    best: tuple[float, Heuristic] | None = None
-    for choice in prepared.choices:
-        prepared.use(choice)
-        try:
-            took = timer(lambda: prepared.run(a, b, d, stream))
-        except RuntimeError:  # one that the library lists and then refuses
-            continue
-        if best is None or took < best[0]:
-            best = took, choice
-    assert best is not None
-    prepared.use(best[1])
-    return best[0]
 
 
 EXTERN_KERNELS = {"matmul": products}

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from codegen_cupy import attention, graphs, launch, many, matmul, tune
+from codegen_cupy import attention, cublaslt, graphs, launch, many, matmul, tune, unfused
 from codegen_cupy.host import EXTERN_KERNELS, Recipe, prepare
 from codegen_cupy.machine import machine
 from codegen_cupy.matmul import allow_tf32
@@ -57,11 +57,14 @@ class Program:
     def recipe(self, sizes: Sequence[int] = (), *, aligned: bool = True) -> Recipe:
         """What a call with these sizes does; its launches hold the kernels' texts."""
         named = dict(zip(self.plan.sizes, sizes, strict=True))
-        missing = not self.emulate and matmul.library() is None
+        missing = not self.emulate and cublaslt.library() is None
         without = frozenset({"matmul"}) if missing else frozenset()
         recipe = prepare(self.plan, named, aligned=aligned, strict=self.strict, pick=self.pick, without=without)
         if self.autotune:
             recipe = matmul.tuned(recipe)
+        if not self.emulate:
+            device = machine(False)
+            recipe = unfused.where_refused(recipe, lambda p: device.product(p) is None, aligned=aligned)
         return many.joined(recipe)
 
     def _run_for(self, sizes: tuple[int, ...], aligned: bool, tf32: bool) -> Callable[[Sequence[Any]], list[Any]]:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinytorch as torch
-from codegen_cupy import matmul
+from codegen_cupy import cublaslt, matmul
 from codegen_cupy.host import View
 from codegen_cupy.matmul import Product, by_numpy, describe
 from tinytorch.dtypes import bfloat16, complex64, float16, float32, float64, int32
@@ -136,7 +136,7 @@ class FakeLibrary:
     def use(self, choice: str) -> None:
         self.choice = choice
 
-    def run(self, *_: int) -> None:
+    def enqueue(self, *_: int) -> None:
         self.runs.append(self.choice)
         if self.choice == "refused":
             raise RuntimeError("status 15")
@@ -149,7 +149,7 @@ def test_the_tuner_keeps_the_fastest_that_runs() -> None:
         fn()
         return {"slow": 2.0, "fast": 1.0}[fake.choice]
 
-    assert matmul.tune(fake, timer, 0, 0, 0, 0) == 1.0
+    assert cublaslt.tune(fake, timer, [0, 0, 0], 0) == 1.0
     assert fake.choice == "fast" and fake.runs == ["slow", "refused", "fast"]
 
 

@@ -1,7 +1,7 @@
 """The stage as a whole: graph in, ``Plan`` out.
 
 Stage: loop.  In: a functional ``GraphModule`` of op rows, the config.  Out: a ``Plan`` for a codegen's ``build``.
-The pipeline is the body of ``compile_graph``.  Read next: ``lower``, ``fuse``, ``kernel``, ``memory``.
+The pipeline is the body of ``compile_graph``.  Read next: ``lower``, ``epilogue``, ``fuse``, ``kernel``, ``memory``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.loop import inplace, memory, order, rules, tidy
+from compiler.loop import epilogue, inplace, memory, order, rules, tidy
 from compiler.loop.fuse import Fuser, Group, Task
 from compiler.loop.ir import ArrayView, Check, Extern, Kernel, Load, Plan, Run, Stmt, Store
 from compiler.loop.kernel import build, walk
@@ -33,6 +33,7 @@ def compile_graph(gm: Any, config: Any) -> Plan:
     the whole input.
     """
     program = lower(gm, config)
+    epilogue.joined(program, config)
     tasks = order.ordered(grouped(program, config))
     launches = launched(write_kernels(tasks, program), program, gm.meta)
     donated = frozenset(gm.meta.get("donated", ()))

@@ -327,10 +327,25 @@ def _extern(step: ir.Extern, arrays: Mapping[str, Any], env: Mapping[str, int]) 
     assert kernel is not None, step.fn
     args = [_look(a, arrays, env) if isinstance(a, ir.ArrayView) else a for a in step.args]
     with np.errstate(all="ignore"):
-        made = kernel(np, *args, **{k: concrete(v, env) for k, v in step.params.items()})
+        made = library_result(kernel, np, args, {k: concrete(v, env) for k, v in step.params.items()})
     many = made if isinstance(made, tuple | list) else (made,)
     for view, result in zip(step.outs, many, strict=True):
         np.copyto(_look(view, arrays, env), result, casting="unsafe")
+
+
+def library_result(kernel: Callable[..., Any], xp: Any, args: Sequence[Any], params: Mapping[str, Any]) -> Any:
+    """What an extern call gives, by its row's own kernel; with ``then`` (``epilogue``) in float32, rounded once."""
+    then = params.get("then", ())
+    if not then:
+        return kernel(xp, *args, **params)
+    x, y, *more = args
+    wide = x.astype(np.float32), y.astype(np.float32)
+    out = kernel(xp, *wide)
+    for operand in more:  # a bias and a matrix are both what broadcasting makes of them
+        out = out + operand.astype(np.float32)
+    sums = {"sums_x": lambda: wide[0].sum(-1), "sums_y": lambda: wide[1].sum(-2)}
+    made = [out, *(sums[word]() for word in then if word in sums)]
+    return tuple(m.astype(x.dtype) for m in made) if len(made) > 1 else out.astype(x.dtype)
 
 
 def concrete(v: Any, env: Mapping[str, int]) -> Any:

@@ -1,0 +1,83 @@
+"""Where the library has no algorithm for a product with something after it: the product, and a kernel for the rest.
+
+Stage: codegen.  In: ``Recipe``, a machine.  Out: the recipe with such products in two.  The kernels are written in loop
+IR by hand and go the way of all kernels.  Read next: ``matmul``, ``sources``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from codegen_cupy.host import Launch, Recipe, Step
+from codegen_cupy.host import prepare as recipe_of
+from codegen_cupy.matmul import Matrix, Product
+from compiler.loop.build import kernel
+from compiler.loop.ir import Kernel, Plan, Run
+from tinytorch.dtypes import DType, float32
+
+
+def where_refused(recipe: Recipe, refused: Callable[[Product], bool], *, aligned: bool) -> Recipe:
+    """The recipe without products that are ``refused``."""
+    steps: list[Step] = []
+    for s in recipe.steps:
+        parts = isinstance(s, Product) and s.then and refused(s)
+        steps += apart(s, aligned=aligned) if parts and isinstance(s, Product) else [s]
+    return replace(recipe, steps=tuple(steps))
+
+
+def apart(p: Product, *, aligned: bool = True) -> list[Step]:
+    """A product alone, then one kernel per word of what came after it."""
+    assert not any(p.offsets) and p.batch == len(p.repeats) == 1, p
+    out: list[Step] = [replace(p, then=(), buffers=p.buffers[:3], offsets=p.offsets[:3])]
+    for word, buffer in zip(p.then, p.buffers[3:], strict=True):
+        if word.startswith("sums"):
+            i, m = (0, p.a) if word == "sums_a" else (1, p.b)
+            made, names = _sums(m, m.transposed == (word == "sums_a"), p.dtype), (p.buffers[i], buffer)
+        else:
+            made, names = _addition(p.d, word == "bias", p.dtype), (buffer, p.buffers[2])
+        out += _launches(made, names, aligned)
+    return out
+
+
+def _launches(made: Kernel, names: tuple[str, ...], aligned: bool) -> list[Launch]:
+    buffers = tuple(replace(b, name=n) for b, n in zip(made.params, names, strict=True))
+    recipe = recipe_of(Plan(buffers, (), (made,), (Run(0, names),)), {}, aligned=aligned, strict=False)
+    return recipe.launches
+
+
+def _addition(d: Matrix, vector: bool, dtype: DType) -> Kernel:
+    """``d[j * ld + i] += x[i]``, or ``x`` as ``d`` lies."""
+    span = (d.cols - 1) * d.ld + d.rows
+
+    def add_after(k: Any) -> None:
+        x = k.param("x", dtype, (d.rows,) if vector else (span,), (1,), device="cuda")
+        out = k.param("out", dtype, (span,), (1,), device="cuda")
+        for j in k.map(d.cols):
+            for i in k.map(d.rows):
+                at = j * d.ld + i
+                wide = [k.cast(k.load(b, n), dtype=float32) for b, n in ((out, at), (x, i if vector else at))]
+                k.store(out, at, k.cast(k.add(*wide), dtype=dtype))
+
+    return kernel(add_after)
+
+
+def _sums(m: Matrix, inner: bool, dtype: DType) -> Kernel:
+    """Sums of the columns of memory if ``inner``, else across them."""
+    span = (m.cols - 1) * m.ld + m.rows
+    count, length = (m.cols, m.rows) if inner else (m.rows, m.cols)
+    step, stride = (m.ld, 1) if inner else (1, m.ld)
+
+    def sum_beside(k: Any) -> None:
+        x = k.param("x", dtype, (span,), (1,), device="cuda")
+        out = k.param("out", dtype, (count,), (1,), device="cuda")
+        for j in k.map(count):
+            total = k.init("add", float32)
+            for i in k.reduce(length):
+                k.update("add", total, k.cast(k.load(x, j * step + i * stride), dtype=float32))
+            k.store(out, j, k.cast(total, dtype=dtype))
+
+    return kernel(sum_beside)
+
+

@@ -1,0 +1,204 @@
+"""What library products do on their way to memory: which nests they take over, what that means, and without the library."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tinytorch as torch
+from codegen_cupy import launch, unfused
+from codegen_cupy.host import Memory, Recipe, View
+from codegen_cupy.machine import machine
+from codegen_cupy.matmul import Product, by_numpy, describe, followed
+from compiler.config import config
+from compiler.loop import host
+from compiler.loop.ir import Extern, Plan
+from tinytorch.dtypes import bfloat16, float16, float32
+
+F = torch.nn.functional
+requires_emulator = pytest.mark.usefixtures("emulated")
+
+
+@pytest.fixture
+def emulated(monkeypatch):
+    monkeypatch.setenv("TT_CUDA_EMULATE", "1")
+
+
+@pytest.fixture
+def plans(monkeypatch) -> list[Plan]:
+    """The plans made in a test."""
+    made: list[Plan] = []
+    original = host.memory.plan
+
+    def plan(*args):
+        made.append(original(*args))
+        return made[-1]
+
+    monkeypatch.setattr(host.memory, "plan", plan)
+    return made
+
+
+def words(plans: list[Plan]) -> list[tuple[str, ...]]:
+    steps = [s for p in plans for s in p.steps if isinstance(s, Extern) and s.fn == "matmul"]
+    return [tuple(s.params.get("then", ())) for s in steps]
+
+
+def numbers(*shape: int, seed: int = 0, dtype=torch.float32, grad: bool = False):
+    a = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    t = torch.from_numpy(a).to("cuda").to(dtype)
+    return t.requires_grad_() if grad else t
+
+
+def compare(fn, *args, rtol: float = 1e-5) -> None:
+    want, got = fn(*args), torch.compile(fn)(*args)
+    for w, g in zip(want, got, strict=True):
+        assert w.dtype is g.dtype
+        np.testing.assert_allclose(g.float().cpu().numpy(), w.float().cpu().numpy(), rtol=rtol, atol=rtol)
+
+
+@requires_emulator
+@pytest.mark.parametrize("dtype,rtol", [(torch.float32, 1e-5), (torch.float16, 2e-2), (torch.bfloat16, 6e-2)])
+def test_a_linear_layer_adds_its_bias_itself(plans, dtype, rtol) -> None:
+    x, w, b = numbers(3, 5, 8, dtype=dtype), numbers(16, 8, seed=1, dtype=dtype), numbers(16, seed=2, dtype=dtype)
+    compare(lambda x, w, b: (F.linear(x, w, b),), x, w, b, rtol=rtol)
+    assert words(plans) == [("bias",)] and not plans[0].kernels
+
+
+@requires_emulator
+def test_under_autocast_the_bias_is_rounded_first(plans) -> None:
+    x, w, b = numbers(6, 8), numbers(16, 8, seed=1), numbers(16, seed=2)
+
+    def fn(x, w, b):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            y = F.linear(x, w, b)
+            return y, F.gelu(y)
+
+    compare(fn, x, w, b, rtol=6e-2)
+    assert words(plans) == [("bias",)]
+
+
+@requires_emulator
+def test_gradients_that_meet_are_added_by_the_product(plans) -> None:
+    g, h, w, v = numbers(6, 8), numbers(6, 4, seed=1), numbers(8, 16, seed=2), numbers(4, 16, seed=3)
+    compare(lambda g, h, w, v: (g @ w + h @ v,), g, h, w, v)
+    assert sorted(words(plans)) == [(), ("add",)]
+
+
+@requires_emulator
+def test_bias_and_residual(plans) -> None:
+    x, w, b, r = numbers(6, 8), numbers(16, 8, seed=1), numbers(16, seed=2), numbers(6, 16, seed=3)
+    compare(lambda x, w, b, r: (r + F.linear(x, w, b),), x, w, b, r)
+    assert words(plans) == [("bias", "add")]
+
+
+@requires_emulator
+@pytest.mark.parametrize("dtype,rtol", [(torch.float32, 1e-5), (torch.bfloat16, 6e-2)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_product_for_a_weight_sums_for_the_bias(plans, dtype, rtol, transposed) -> None:
+    x, g = numbers(2, 5, 8, dtype=dtype), numbers(2, 5, 16, seed=1, dtype=dtype)
+
+    def fn(x, g):
+        a, b = x.reshape(10, 8), (g * 2).reshape(10, 16)
+        return (a.t() @ b if transposed else b.t() @ a), (g * 2).sum((0, 1)) * 3
+
+    compare(fn, x, g, rtol=rtol)
+    assert words(plans) == [("sums_y",) if transposed else ("sums_x",)]
+
+
+@requires_emulator
+def test_a_training_step(plans) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)).to("cuda")
+    x, y = numbers(6, 8), torch.from_numpy(np.arange(6) % 4).to("cuda")
+
+    def step():
+        model.zero_grad(set_to_none=True)
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        return loss.detach()
+
+    loss = step()
+    want = [p.grad.cpu().numpy() for p in model.parameters()]
+    got = torch.compile(step)()
+    np.testing.assert_allclose(got.item(), loss.item(), rtol=1e-5)
+    for p, w in zip(model.parameters(), want, strict=True):
+        np.testing.assert_allclose(p.grad.cpu().numpy(), w, rtol=1e-4, atol=1e-6)
+    made = words(plans)
+    assert made.count(("bias",)) == 2 and made.count(("sums_x",)) == 2
+
+
+@requires_emulator
+@pytest.mark.parametrize("settings", [{"numerics": "strict"}, {"epilogue_fusion": False}])
+def test_where_eager_rounds_nothing_moves(plans, settings) -> None:
+    x, w, b = numbers(6, 8), numbers(16, 8, seed=1), numbers(16, seed=2)
+    with config.patch(settings):
+        compare(lambda x, w, b: (F.linear(x, w, b),), x, w, b)
+    assert words(plans) == [()]
+
+
+@requires_emulator
+def test_a_product_that_others_read_stays_as_it_is(plans) -> None:
+    x, w, b = numbers(6, 8), numbers(16, 8, seed=1), numbers(16, seed=2)
+    compare(lambda x, w, b: ((m := x @ w.t()), m + b), x, w, b)
+    assert words(plans) == [()]
+
+
+@requires_emulator
+def test_other_vectors_are_no_bias(plans) -> None:
+    x, w, c = numbers(6, 8), numbers(6, 8, seed=1), numbers(6, 1, seed=2)
+    compare(lambda x, w, c: (x @ w.t() + c,), x, w, c)
+    compare(lambda x, w, c: (x @ w.t() + c.reshape(6).flip(0),), x, w, c)
+    assert words(plans) == [(), ()]
+
+
+@requires_emulator
+def test_sizes_that_vary(plans) -> None:
+    w, b = numbers(16, 8, seed=1), numbers(16, seed=2)
+    fn = torch.compile(lambda x: F.linear(x, w, b), dynamic=True)
+    for n in (3, 5):
+        x = numbers(n, 8)
+        np.testing.assert_allclose(fn(x).cpu().numpy(), F.linear(x, w, b).cpu().numpy(), rtol=1e-5, atol=1e-5)
+    assert ("bias",) in words(plans)
+
+
+CASES = [(then, dtype, lies) for then in (("bias",), ("add",), ("bias", "add"), ("sums_x",), ("sums_y",))
+         for dtype in (float32, bfloat16, float16) for lies in ("rows", "columns")]  # fmt: skip
+
+
+def product_of(then, dtype, lies) -> tuple[Product, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    m, k, n = 6, 10, 4
+    x, y, bias, matrix = (rng.standard_normal(s).astype(dtype.np) for s in ((m, k), (k, n), (n,), (m, n)))
+    memory = {"x": x if lies == "rows" else x.T.copy(), "y": y if lies == "rows" else y.T.copy(), "d": np.zeros((m, n), dtype.np)}
+    vx = View("x", (m, k), (k, 1) if lies == "rows" else (1, m), 0)
+    vy = View("y", (k, n), (n, 1) if lies == "rows" else (1, k), 0)
+    p = describe(vx, vy, View("d", (m, n), (n, 1), 0), dtype)
+    assert p is not None
+    wide = x.astype(np.float32) @ y.astype(np.float32)
+    more, want = [], {}
+    for word in then:
+        memory[word] = {"bias": bias, "add": matrix, "sums_x": np.zeros(m, dtype.np), "sums_y": np.zeros(n, dtype.np)}[word]
+        more.append(View(word, memory[word].shape, (1,), 0))
+    want["d"] = wide + ("bias" in then) * bias.astype(np.float32) + ("add" in then) * matrix.astype(np.float32)
+    want["sums_x"], want["sums_y"] = x.astype(np.float32).sum(1), y.astype(np.float32).sum(0)
+    return followed(p, then, more), memory, {b: v for b, v in want.items() if b in memory}
+
+
+@pytest.mark.parametrize("then,dtype,lies", CASES)
+def test_a_product_says_what_it_does(then, dtype, lies) -> None:
+    p, memory, want = product_of(then, dtype, lies)
+    assert set(p.written) == set(want)
+    by_numpy(p, *(memory[b].ctypes.data for b in p.buffers))
+    for b, w in want.items():
+        np.testing.assert_allclose(memory[b].astype(np.float32), w, rtol=2e-2, atol=5e-2)
+
+
+@pytest.mark.parametrize("then,dtype,lies", CASES)
+def test_a_refused_product_is_run_in_parts(then, dtype, lies) -> None:
+    p, memory, want = product_of(then, dtype, lies)
+    given = tuple(Memory(b, dtype, a.shape, tuple(s // a.itemsize for s in a.strides)) for b, a in memory.items())
+    recipe = Recipe(tuple(memory), (p,), (), given)
+    parts = unfused.where_refused(recipe, lambda _: True, aligned=False)
+    assert len(parts.steps) == 1 + len(then) and unfused.where_refused(recipe, lambda _: False, aligned=False) == recipe
+    launch.prepared(parts, machine(True))(list(memory.values()))
+    for b, w in want.items():
+        np.testing.assert_allclose(memory[b].astype(np.float32), w, rtol=2e-2, atol=5e-2)
