@@ -263,7 +263,7 @@ module("nn.TransformerEncoderLayer(4, 2, 6, 0.0, 'gelu', batch_first=True, norm_
 module("nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 6, 0.0), 2, nn.LayerNorm(4))", (3, 2, 4))
 module("nn.TransformerDecoderLayer(4, 2, 6, dropout=0.0)", (3, 2, 4), (5, 2, 4))
 module("nn.TransformerDecoder(nn.TransformerDecoderLayer(4, 2, 6, 0.0, norm_first=True), 2)", (3, 2, 4), (5, 2, 4))
-module("nn.Transformer(4, 2, 1, 1, 6, 0.0)", (3, 2, 4), (5, 2, 4), call="m(x, y, tgt_mask=m.generate_square_subsequent_mask(5).double())")
+module("nn.Transformer(4, 2, 1, 1, 6, 0.0)", (3, 2, 4), (5, 2, 4), call="m(x, y, tgt_mask=m.generate_square_subsequent_mask(5).to(x))")
 
 # --- optimizers: settings, five steps ---------------------------------------------------------------------------------
 OPTIMIZERS = [
