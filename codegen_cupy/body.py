@@ -452,6 +452,8 @@ class Section:
 
     def _packed(self, s: Load | Store, same: set[int]) -> bool:
         """Can all neighbours be moved at once?"""
+        if id(s) in self.e.staged:
+            return False
         if s.mask is not None or (isinstance(s, Store) and s.mode != "set"):
             return False
         found = rest_along(s.index, self.axis.symbol)

@@ -1,0 +1,186 @@
+"""Convolutions as matrix products that gather one operand while they run: implicit GEMM, no buffer of windows.
+
+Stage: codegen.  In: a call of ``conv``, ``conv_input`` or ``conv_weight``.  Out: a ``gemm.Problem``.  All three are the
+tile loop of ``gemm.cuh``; what differs is which numbers count rows, columns and depth:
+
+    conv         rows: output channels    columns: images, output pixels    depth: input channels, taps
+    conv_input   rows: input channels     columns: images, input pixels     depth: output channels, taps
+    conv_weight  rows: output channels    columns: input channels, taps     depth: images, output pixels
+
+A tap is a place (r, s) of the window; groups are batches.  One-dimensional windows count as two-dimensional ones of
+height one.  Read next: ``convolution.cuh`` (the gathering operands), ``gemm``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from codegen_cupy import gemm
+from codegen_cupy.following import Coordinate, Following, stored
+from codegen_cupy.gemm import Matrix, Problem
+from codegen_cupy.host import Call, Step, View
+from codegen_cupy.matmul import allow_tf32
+from tinytorch.dtypes import DType, bfloat16, float16, float32
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """An operand that a struct of ``convolution.cuh`` finds; ``step``: elements from group to group."""
+
+    buffer: str
+    struct: str
+    offset: int
+    step: int
+    deep: bool
+    constants: str
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        return (self.buffer,)
+
+    def types(self, side: str) -> str:
+        return self.constants
+
+    def made(self, side: str, names: tuple[str, ...]) -> str:
+        at = " + ".join([names[0], *([str(self.offset)] if self.offset else []), f"z0 * {self.step}ll"])
+        corner = "tile.row" if side == "A" else "tile.column"
+        line, place = (corner, "first") if self.deep else ("first", corner)
+        shape = f"{side}_LINES, {side}_LENGTH, {side}_DEEP"
+        return f"Gathered<{shape}, {self.struct}> {side.lower()}({self.struct}{{{at}}}, {line}, {place});"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One convolution with two spatial dimensions: ``y = conv(x, w)``, whichever of the three is sought."""
+
+    x: View
+    w: View
+    y: View
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+    dtype: DType
+    aligned: bool = True
+
+    @property
+    def ins(self) -> int:
+        return self.w.shape[1]
+
+    @property
+    def outs(self) -> int:
+        return self.w.shape[0] // self.groups
+
+    @property
+    def taps(self) -> int:
+        return self.w.shape[2] * self.w.shape[3]
+
+    @property
+    def constants(self) -> str:
+        (images, _, height, width), (_, _, high, wide), (_, _, tall, broad) = self.x.shape, self.y.shape, self.w.shape
+        pairs = [("STRIDE", self.stride), ("PAD", self.padding), ("DILATE", self.dilation)]
+        steps = [(f"{n}_{what}", s) for n, v in (("X", self.x), ("Y", self.y)) for what, s in zip(("IMAGE", "CHANNEL", "ROW", "COLUMN"), v.stride, strict=True)]
+        number = lambda named: ", ".join(f"{n} = {v}" for n, v in named)  # noqa: E731
+        return "\n".join([
+            f"constexpr int IMAGES = {images}, HEIGHT = {height}, WIDTH = {width}, HIGH = {high}, WIDE = {wide}, TALL = {tall}, BROAD = {broad};",
+            f"constexpr int {number([(f'{n}_{d}', v) for n, pair in pairs for d, v in zip('YX', pair, strict=True)])};",
+            f"constexpr long long {number(steps[:1] + steps[4:5])};",
+            f"constexpr int {number(steps[1:4] + steps[5:])};",
+            gemm._file("convolution.cuh"),
+        ])  # fmt: skip
+
+    # --- the three ---
+    def forward(self, then: Following | None) -> Problem:
+        depth = self.ins * self.taps
+        weight = self._weight(self.w.buffer, depth)
+        x = Gathering(self.x.buffer, f"Windows<{self.ins}>", self.x.offset, self.ins * self.x.stride[1], False, self.constants)
+        return self._pictures("conv", self.outs, depth, weight, x, self.y, then)
+
+    def input(self, then: Following | None) -> Problem:
+        depth = self.outs * self.taps
+        struct = f"Turned<{self.ins}, {self.outs}>"
+        weight = Gathering(self.w.buffer, struct, self.w.offset, self.outs * self.ins * self.taps, True, "")
+        y = Gathering(self.y.buffer, f"Covers<{self.outs}>", self.y.offset, self.outs * self.y.stride[1], False, "")
+        return self._pictures("conv_input", self.ins, depth, replace(weight, constants=self.constants), y, self.x, then)
+
+    def weight(self, then: Following | None) -> Problem:
+        images, _, high, wide = self.y.shape
+        columns = self.ins * self.taps
+        y = Gathering(self.y.buffer, f"Pixels<{self.outs}>", self.y.offset, self.outs * self.y.stride[1], True, self.constants)
+        x = Gathering(self.x.buffer, f"Windows<{self.ins}>", self.x.offset, self.ins * self.x.stride[1], True, "")
+        coordinates = (Coordinate("z0", self.groups, self.outs * columns), Coordinate("row", self.outs, columns), Coordinate("column", columns, 1))
+        return Problem(
+            self.dtype, self.outs, columns, images * high * wide, y, x, then or self._stored(self.w), coordinates, columns, (self.groups,),
+            self._tf32, "conv_weight", aligned=self.aligned,
+        )  # fmt: skip
+
+    def _pictures(self, name: str, rows: int, depth: int, a: Any, b: Any, out: View, then: Following | None) -> Problem:
+        """The result has images of channels of pixels."""
+        images, channels, high, wide = out.shape
+        pixels = high * wide
+        coordinates = (
+            Coordinate("image", images, channels * pixels), Coordinate("z0", self.groups, rows * pixels),
+            Coordinate("row", rows, pixels), Coordinate("pixel", pixels, 1),
+        )  # fmt: skip
+        numbers = f"const int image = column / {pixels}, pixel = column % {pixels};"
+        return Problem(
+            self.dtype, rows, images * pixels, depth, a, b, then or self._stored(out), coordinates, pixels, (self.groups,), self._tf32, name,
+            numbers=numbers, aligned=self.aligned,
+        )  # fmt: skip
+
+    def _weight(self, buffer: str, depth: int) -> Matrix:
+        whole = self.aligned and not depth % (16 // self.dtype.itemsize) and not self.w.offset % (16 // self.dtype.itemsize)
+        return Matrix(buffer, self.outs, depth, depth, 1, self.w.offset, (self.outs * depth,), copied=whole)
+
+    @property
+    def _tf32(self) -> bool:
+        return self.dtype is float32 and allow_tf32()
+
+    def _stored(self, v: View) -> Following:
+        return stored(v.buffer, self.dtype, v.shape, v.stride, v.offset)
+
+
+def case(call: Call, dtype: DType, *, aligned: bool) -> Case | None:
+    """The convolution of a call; None for what is left to the row: three dimensions, other types, weights with gaps."""
+    first, second = call.args[:2]
+    (out,) = call.outs
+    assert isinstance(first, View) and isinstance(second, View)
+    x, w, y = {"conv": (first, second, out), "conv_input": (out, second, first), "conv_weight": (first, out, second)}[call.fn]
+    if dtype not in (float32, float16, bfloat16) or len(x.shape) not in (3, 4) or 0 in (*x.shape, *w.shape, *y.shape):
+        return None
+    x, w, y = four(x), four(w), four(y)
+    dense = (w.shape[1] * w.shape[2] * w.shape[3], w.shape[2] * w.shape[3], w.shape[3], 1)
+    small = all(sum((n - 1) * s for n, s in zip(v.shape[1:], v.stride[1:], strict=True)) < 2**31 for v in (x, y))
+    if any(n != 1 and s != d for n, s, d in zip(w.shape, w.stride, dense, strict=True)) or not small:
+        return None
+    if y.shape[0] * max(y.shape[2] * y.shape[3], x.shape[2] * x.shape[3]) >= 2**31:
+        return None
+    p = call.params
+    pair = lambda v, d: (d,) * (2 - len(v)) + tuple(v)  # noqa: E731
+    return Case(x, w, y, pair(p["stride"], 1), pair(p["padding"], 0), pair(p["dilation"], 1), p["groups"], dtype, aligned)
+
+
+def four(v: View) -> View:
+    """With a height of one, if it has none."""
+    if len(v.shape) == 4:
+        return v
+    return View(v.buffer, (*v.shape[:2], 1, v.shape[2]), (*v.stride[:2], v.shape[2] * v.stride[2], v.stride[2]), v.offset)
+
+
+def problem(call: Call, dtype: DType, then: Following | None = None, *, aligned: bool = True) -> Problem | None:
+    c = case(call, dtype, aligned=aligned)
+    if c is None:
+        return None
+    return {"conv": c.forward, "conv_input": c.input, "conv_weight": c.weight}[call.fn](then)
+
+
+def convolution_call(call: Call, types: Mapping[str, DType], aligned: bool) -> list[Step]:
+    view = call.args[0]
+    assert isinstance(view, View)
+    p = problem(call, types[view.buffer], aligned=aligned)
+    return gemm.launches(p, gemm.default_tiles(p)) if p else []
+
+
+EXTERN_KERNELS = {name: convolution_call for name in ("conv", "conv_input", "conv_weight")}
