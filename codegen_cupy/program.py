@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from codegen_cupy import attention, cublaslt, graphs, launch, many, matmul, tune, unfused
+from codegen_cupy import attention, convolution, cublaslt, graphs, launch, many, matmul, tune, unfused
 from codegen_cupy.host import EXTERN_KERNELS, Recipe, prepare
 from codegen_cupy.machine import machine
 from codegen_cupy.matmul import allow_tf32
@@ -20,6 +20,7 @@ from tinytorch.device import emulated as emulating
 
 ALIGNMENT = 16
 EXTERN_KERNELS.update(attention.EXTERN_KERNELS)
+EXTERN_KERNELS.update(convolution.EXTERN_KERNELS)
 EXTERN_KERNELS.update(matmul.EXTERN_KERNELS)
 
 
