@@ -151,7 +151,8 @@ class Accumulators:
             self._one_block(s, fed, "0", n)
             return
         with e.out.block(f"for {axis}_0 in range(0, {n}, {size}):"):
-            e.out(f"{axis}_1 = least({axis}_0 + {size}, {n})")
+            whole = total is not None and total % size == 0  # then LLVM need not write code for a rest
+            e.out(f"{axis}_1 = {axis}_0 + {size}" if whole else f"{axis}_1 = least({axis}_0 + {size}, {n})")
             self._one_block(s, fed, f"{axis}_0", f"{axis}_1")
 
     def _one_block(self, s: Loop, fed: list[Accumulator], low: str, high: str) -> None:

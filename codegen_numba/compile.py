@@ -111,13 +111,14 @@ def add_entry(module: Any, inner: Any, source: Source) -> None:
 # --- LLVM's half -----------------------------------------------------------------------------------------------------
 def optimise(text: str) -> Any:
     """LLVM's O3; then the vector versions of functions it chose to call are added and inlined."""
-    from codegen_numba import trig
+    from codegen_numba import vectors
 
-    module = _parse(trig.announce(text))
+    module = _parse(vectors.announce(text))
     _run_passes(module, vectorise=True)
-    extra = trig.definitions(str(module)) if "tt_" in text else ""
+    wide = vectors.gather(str(module)) if "tt_" in text else ""
+    extra = vectors.definitions(wide)
     if extra:
-        module = _parse(re.sub(r"(?m)^@llvm\.compiler\.used.*$", "", str(module)))
+        module = _parse(re.sub(r"(?m)^@llvm\.compiler\.used.*$", "", wide))
         module.link_in(_parse(extra))
         _run_passes(module, vectorise=False)
     return module

@@ -9,7 +9,6 @@ vector jumps only if one of its lanes is huge.  Read next: ``intrinsics``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from math import inf
 
@@ -18,7 +17,6 @@ from llvmlite import ir
 from codegen_numba.llvm import F32, F64, Format, Machine, V
 
 LIMIT = {F32: 20000.0, F64: 1.0e6}
-LANES = {F32: (4, 8, 16), F64: (2, 4, 8, 16)}
 
 INV_PI = 0.3183098861837907
 TWO_OVER_PI = 0.6366197723675814
@@ -177,13 +175,13 @@ def _internal(module: ir.Module, name: str, type: ir.FunctionType, *attributes: 
 
 
 # --- functions the vectoriser knows ----------------------------------------------------------------------------------
-def _name(name: str, fmt: Format, lanes: int) -> str:
+def name_of(name: str, fmt: Format, lanes: int) -> str:
     return f"tt_{name}_f{fmt.bits}" + (f"x{lanes}" if lanes > 1 else "")
 
 
 def define(module: ir.Module, name: str, fmt: Format, lanes: int = 1) -> ir.Function:
     """``name`` as a function of a scalar or a vector: ``near``, unless a lane is beyond ``LIMIT``."""
-    full = _name(name, fmt, lanes)
+    full = name_of(name, fmt, lanes)
     if full in module.globals:
         return module.globals[full]
     t = fmt.flt if lanes == 1 else ir.VectorType(fmt.flt, lanes)
@@ -212,7 +210,7 @@ def define(module: ir.Module, name: str, fmt: Format, lanes: int = 1) -> ir.Func
 
 def _far_lanes(module: ir.Module, name: str, fmt: Format, lanes: int) -> ir.Function:
     """``(x, y) -> y`` with the lanes of huge ``x`` put right, one after the other; out of line, for it is long."""
-    full, t = _name(name, fmt, lanes) + "_far", ir.VectorType(fmt.flt, lanes)
+    full, t = name_of(name, fmt, lanes) + "_far", ir.VectorType(fmt.flt, lanes)
     if full in module.globals:
         return module.globals[full]
     far = _far(module, name)
@@ -248,39 +246,6 @@ def call(m: Machine, name: str, x: V) -> V:
     if name == "tan" and m.fmt is F32:
         return m.at(F64).convert(call(m.at(F64), name, m.convert(x, F64)), F32)
     return V(m, m.builder.call(define(m.builder.module, name, m.fmt), [x.v]))
-
-
-_CALL = re.compile(r'call (\w+) @"(tt_(sin|cos|tan)_f(32|64))"\([^)]*\)')
-_USED = re.compile(r"@(tt_(sin|cos|tan)_f(32|64)x(\d+))\(")
-
-
-def announce(text: str) -> str:
-    """Tell the vectoriser, at each call and by a list LLVM must keep, which vector versions there will be."""
-    found: dict[str, str] = {}
-
-    def told(match: re.Match[str]) -> str:
-        scalar, name, fmt = match[2], match[3], F32 if match[4] == "32" else F64
-        wide = [(lanes, _name(name, fmt, lanes)) for lanes in LANES[fmt]]
-        for lanes, full in wide:
-            t = f"<{lanes} x {match[1]}>"
-            found[full] = f"declare {t} @{full}({t}) nounwind memory(none)"
-        abi = ",".join(f"_ZGV_LLVM_N{lanes}v_{scalar}({full})" for lanes, full in wide)
-        return f'{match[0]} nounwind memory(none) "vector-function-abi-variant"="{abi}"'
-
-    text = _CALL.sub(told, text)
-    if not found:
-        return text
-    names = ", ".join(f"ptr @{n}" for n in found)
-    used = f'@llvm.compiler.used = appending global [{len(found)} x ptr] [{names}], section "llvm.metadata"'
-    return "\n".join([text, *found.values(), used, ""])
-
-
-def definitions(text: str) -> str:
-    """A module that defines the vector versions which optimised ``text`` calls; empty if it calls none."""
-    module = ir.Module("vector functions")
-    for _, name, bits, lanes in sorted(set(_USED.findall(re.sub(r"(?m)^(declare|@llvm).*$", "", text)))):
-        define(module, name, F32 if bits == "32" else F64, int(lanes)).linkage = "linkonce_odr"
-    return str(module) if module.globals else ""
 
 
 FUNCTIONS: dict[str, Callable[[Machine, V], V]] = {
