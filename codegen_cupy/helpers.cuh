@@ -310,6 +310,26 @@ template <class T, class Join> __device__ __forceinline__ T warp_scan(T x, Join 
     return x;
 }
 
+//: cluster_arrive cluster_wait store_in_block
+// The blocks of a cluster (compute capability 9.0) run together and may write into each other's shared memory.  Who has
+// arrived goes on; behind the wait all have arrived, and what they wrote before they did is seen.
+#ifndef TT_EMULATE
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// To the same place in the shared memory of block `rank`.
+template <class T> __device__ __forceinline__ void store_in_block(T* mine, unsigned rank, T value) {
+    unsigned long long theirs;
+    asm volatile("mapa.u64 %0, %1, %2;" : "=l"(theirs) : "l"(mine), "r"(rank));
+    *reinterpret_cast<T*>(theirs) = value;
+}
+#else
+__device__ __forceinline__ void cluster_arrive() { tt_cluster_arrive(); }
+__device__ __forceinline__ void cluster_wait() { tt_cluster_wait(); }
+template <class T> __device__ __forceinline__ void store_in_block(T* mine, unsigned rank, T value) {
+    tt_store_in_block(mine, rank, &value, sizeof(T));
+}
+#endif
+
 //: last_to_arrive
 // True in every thread of the block that is the last of `blocks` to come here; writes before the call are visible to it.
 // The counter is left at zero for the next launch.

@@ -101,7 +101,8 @@ class Recipe:
 def prepare(
     plan: Plan, sizes: Mapping[str, int], *, aligned: bool, strict: bool, pick: Any = None, without: frozenset[str] = frozenset()
 ) -> Recipe:
-    """Fill in the numbers of a plan.  ``without``: rows that run their own kernels all the same."""
+    """Fill in the numbers of a plan.  ``without``: rows that run their own kernels all the same, and
+    what else the machine lacks (``clusters`` of blocks)."""
     home = _homes(plan)
     made: dict[tuple[Any, ...], Launches] = {}
     types = {b.name: b.dtype for b in (*plan.inputs, *(s.buffer for s in plan.steps if isinstance(s, Alloc)))}
@@ -124,7 +125,8 @@ def prepare(
             known = {**sizes, **dict(step.sizes)}
             if key not in made:
                 kernel = plan.kernels[step.kernel]
-                made[key] = sources(kernel, known, aligned=aligned, restrict=restrict, strict=strict, pick=pick)
+                clusters = "clusters" not in without
+                made[key] = sources(kernel, known, aligned=aligned, restrict=restrict, strict=strict, pick=pick, clusters=clusters)
             steps += _run(made[key], plan, step, known, len(steps))
     outputs = tuple(_view(o, sizes) if isinstance(o, ArrayView) else _number(o, sizes) for o in plan.outputs)
     given = tuple(Memory(b.name, b.dtype, _ints(b.shape, sizes), _ints(b.stride, sizes)) for b in plan.inputs)

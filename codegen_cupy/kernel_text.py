@@ -60,7 +60,8 @@ def finish(
         params.append("long long* failed")
     threads = block[0] * block[1]
     resident = f", {e.schedule.resident}" if e.schedule.resident else ""
-    head = f'extern "C" __global__ void __launch_bounds__({threads}{resident}) {name}('
+    together = f"__cluster_dims__(1, {e.schedule.cluster}, 1) " if e.schedule.cluster > 1 else ""
+    head = f'extern "C" __global__ void {together}__launch_bounds__({threads}{resident}) {name}('
     signature = head + ", ".join(params) + ") {"
     if len(signature) > 110:
         signature = head + "\n    " + ",\n    ".join(params) + ") {"

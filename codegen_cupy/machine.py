@@ -255,6 +255,11 @@ def architecture() -> str:
     return "sm_90a" if found == "90" else f"sm_{found}"
 
 
+def has_clusters() -> bool:
+    """Can blocks of the current device work in clusters?"""
+    return int(architecture().removeprefix("sm_").rstrip("a")) >= 90
+
+
 class EmulatedMemory:
     """A block of host memory that looks like CuPy's ``MemoryPointer``; new contents are a pattern, not zeros."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from codegen_cupy import attention, convolution, cublaslt, graphs, launch, many, matmul, tune, unfused
 from codegen_cupy.host import EXTERN_KERNELS, Recipe, prepare
-from codegen_cupy.machine import machine
+from codegen_cupy.machine import has_clusters, machine
 from codegen_cupy.matmul import allow_tf32
 from compiler import logs
 from compiler.loop.ir import Plan
@@ -60,6 +60,8 @@ class Program:
         named = dict(zip(self.plan.sizes, sizes, strict=True))
         missing = not self.emulate and cublaslt.library() is None
         without = frozenset({"matmul"}) if missing else frozenset()
+        if not self.emulate and not has_clusters():
+            without |= {"clusters"}
         recipe = prepare(self.plan, named, aligned=aligned, strict=self.strict, pick=self.pick, without=without)
         if self.autotune:
             recipe = matmul.tuned(recipe)

@@ -65,6 +65,7 @@ class RowKernel:
         self.scratch: list[Scratch] = []
         self.stored: set[str] = set()  # buffers written since the last barrier
         self.read: set[tuple[str, Any]] = set()  # (buffer, place in the row) read since then
+        self.met = False  # have the blocks of the cluster waited for each other?
         self.several = schedule.team > WARP or schedule.kind == "column"
         self.kept = Kept({})
         self.rows: dict[tuple[str, str], tuple[Load, Loop]] = {}  # what the kept rows are first read by
@@ -76,6 +77,9 @@ class RowKernel:
         e, s = self.e, self.schedule
         if s.kind == "column":
             e.line("const int lane = threadIdx.y;")
+        elif s.cluster > 1:
+            e.line(f"const int lane = blockIdx.y * {s.team} + threadIdx.x;")
+            e.line("cluster_arrive();")
         elif s.rows == 1:
             e.line("const int lane = threadIdx.x;")
         else:
@@ -90,7 +94,7 @@ class RowKernel:
         work = as_int(ceildiv(self.nest.points, per_block))
         blocks = s.blocks or 2**31 - 1
         return finish(
-            e, name, work=work, block=block, scratch=tuple(self.scratch), split=s.split, max_blocks=blocks
+            e, name, work=work, block=block, scratch=tuple(self.scratch), split=s.split * s.cluster, max_blocks=blocks
         )
 
     def _points(self, per_block: int) -> None:
@@ -168,7 +172,10 @@ class RowKernel:
         written = {b for b, _ in writes}
         late = any(b in written and (b, place) not in writes for b, place in self.read)
         if late or any(isinstance(s, Load) and s.buffer in self.stored for s in inside):
-            self.e.line("__syncthreads();" if self.several else "__syncwarp();")
+            if self.schedule.cluster > 1:
+                self._meet()
+            else:
+                self.e.line("__syncthreads();" if self.several else "__syncwarp();")
             self.stored.clear()
             self.read.clear()
         self.read |= {(s.buffer, self._place_in(loop, s)) for s in inside if isinstance(s, Load)}
@@ -204,11 +211,11 @@ class RowKernel:
         axis, n = safe(loop.axis), loop.extent
         e.pragma("unroll")
         with e.block(f"for (int c = 0; c < {s.chunks}; ++c)"):
-            where = "lane" if s.chunks == 1 else f"c * {s.team} + lane"
+            where = "lane" if s.chunks == 1 else f"c * {s.lanes} + lane"
             where = where if s.vector == 1 else f"({where}) * {s.vector}"
             e.line(f"const int {axis} = {where};")
             e.text[loop.axis] = axis
-            exact = isinstance(n, int) and n == s.chunks * s.team * s.vector
+            exact = isinstance(n, int) and n == s.chunks * s.lanes * s.vector
             with nullcontext() if exact else e.block(f"if ({axis} < {e.index(n)})"):
                 yield axis
 
@@ -218,7 +225,7 @@ class RowKernel:
         axis, v = safe(loop.axis), s.vector if vectorizable(loop.body) else 1
         lane = f"part * {s.team} + lane" if s.split > 1 else "lane"
         first = lane if v == 1 else f"({lane}) * {v}"
-        head = f"for ({e.int_type} {axis} = {first}; {axis} < {e.index(loop.extent)}; {axis} += {s.team * v * s.split})"
+        head = f"for ({e.int_type} {axis} = {first}; {axis} < {e.index(loop.extent)}; {axis} += {s.lanes * v * s.split})"
         if vectorizable(loop.body):
             alone = len(inner_loops(self.nest)) == 1
             e.pragma("unroll 4" if loop.kind == "reduce" or alone else "unroll 2")
@@ -342,6 +349,9 @@ class RowKernel:
         lanes = min(s.team, WARP)
         for acc, x in accs:
             e.line(f"{x} = warp_reduce<{lanes}>({x}, {acc.join});")
+        if s.cluster > 1:
+            self._join_cluster(accs)
+            return
         if s.team > WARP:
             warps = s.team // WARP
             parts = [(acc, x, self._fresh(f"{x}_parts")) for acc, x in accs]
@@ -353,6 +363,36 @@ class RowKernel:
             e.line("__syncthreads();")
             for acc, x, name in parts:
                 e.line(f"{x} = warp_reduce<{warps}>({name}[{mine}], {acc.join});")
+
+    def _join_cluster(self, accs: list[tuple[Accumulator, str]]) -> None:
+        """Each warp shows its part to all blocks: one barrier, and every warp joins the parts of all."""
+        e, s = self.e, self.schedule
+        warps, parts = s.team // WARP, s.team * s.cluster // WARP
+        named = [(acc, x, self._fresh(f"{x}_parts")) for acc, x in accs]
+        for acc, _, name in named:
+            e.line(f"__shared__ {acc.type} {name}[{parts}];")
+        self._await_cluster()
+        with e.block(f"if (threadIdx.x % 32 < {s.cluster})"):
+            for _, x, name in named:
+                e.line(f"store_in_block({name} + blockIdx.y * {warps} + threadIdx.x / 32, threadIdx.x % 32, {x});")
+        self._meet()
+        for acc, x, name in named:
+            e.line(f"{x} = {name}[threadIdx.x % {min(parts, WARP)}];")
+            for more in range(WARP, parts, WARP):
+                e.line(f"{x} = {acc.join}({x}, {name}[{more} + threadIdx.x % 32]);")
+            e.line(f"{x} = warp_reduce<{min(parts, WARP)}>({x}, {acc.join});")
+
+    def _await_cluster(self) -> None:
+        """All blocks have arrived where they first did, at the start: now each may write to the others."""
+        if not self.met:
+            self.e.line("cluster_wait();")
+            self.met = True
+
+    def _meet(self) -> None:
+        """A barrier for all threads of the cluster."""
+        self._await_cluster()
+        self.e.line("cluster_arrive();")
+        self.e.line("cluster_wait();")
 
     def _join_columns(self, accs: list[tuple[Accumulator, str]]) -> None:
         """Across warps, a column per lane: a tree in shared memory whose result everyone reads."""

@@ -6,8 +6,10 @@ Stage: codegen.  In: ``Nest``, sizes, what is known of pointers.  Out: ``Schedul
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from codegen_cupy.nest import (
     Nest,
@@ -19,12 +21,15 @@ from codegen_cupy.nest import (
     vectorizable,
     walk,
 )
-from compiler.loop.ir import Init, Kernel, Load, Loop, Store, Update
-from compiler.sym.expr import Symbol
+from compiler.loop.ir import Init, Int, Kernel, Load, Loop, Store, Update
+from compiler.sym.expr import Expr, Symbol, as_int, lift
 
 WARP = 32
 SHARED_BYTES = 40 * 1024  # of static shared memory a block may use; 48 KB is the limit
 ONLINE = 16384  # elements: longer rows go through the online softmax, shorter ones stay in registers
+TWO_PASSES = ("softmax", "welford")  # what is reduced in two passes over rows in registers
+MOST_BLOCKS = 8  # of a cluster, on any machine that has them
+HELD, HELD_BY_1024 = 40, 28  # registers of a thread that a row may take, so that blocks of 256 threads share a multiprocessor
 MULTIPROCESSORS = 132  # of the machine schedules are made for; only a hint for how far to split
 
 
@@ -40,6 +45,7 @@ class Schedule:
     team     threads that share one point (row, column)
     chunks   row: the inner loops take this many unrolled rounds, with loaded values kept in registers; 0: a loop
     split    blocks that share one point's reduction
+    cluster  row: blocks that share a point and exchange their parts through each other's shared memory
     blocks   row: at most so many blocks, each doing several points; 0: a block per point (or per ``rows`` points)
     wide     64-bit indices
     facts    (size symbol, power of two that divides it)
@@ -56,6 +62,7 @@ class Schedule:
     team: int = 1
     chunks: int = 0
     split: int = 1
+    cluster: int = 1
     blocks: int = 0
     across: str = ""
     wide: bool = False
@@ -72,10 +79,16 @@ class Schedule:
         """Points per block and round."""
         return max(1, self.threads // self.team)
 
+    @property
+    def lanes(self) -> int:
+        """Threads that share a point, in all blocks of a cluster."""
+        return self.team * self.cluster
+
 
 @dataclass(frozen=True)
 class Situation:
-    """What a schedule may rely on, besides the kernel: the sizes, and whether pointers are 16-byte aligned."""
+    """What a schedule may rely on, besides the kernel: the sizes, whether pointers are 16-byte aligned, whether the machine
+    runs clusters of blocks (compute capability 9.0)."""
 
     sizes: Mapping[str, int]
     aligned: bool = True
@@ -83,6 +96,7 @@ class Situation:
     restrict: bool = True
     strict: bool = False
     ordered: bool = False
+    clusters: bool = True
 
     @property
     def facts(self) -> tuple[tuple[str, int], ...]:
@@ -162,24 +176,21 @@ def splittable(nest: Nest) -> bool:
 
 
 def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int, points: int) -> Schedule:
-    facts = dict(at.facts)
     loops = inner_loops(nest)
-    vector = max(widest_vector(kernel, Nest((), loop.body), fast_axis(loop).name, facts) for loop in loops) if at.aligned else 1
-    while vector > 1 and not (all(divides(vector, fast_axis(loop).extent, facts) for loop in loops) and length >= 8 * vector):
-        vector //= 2
-    flat = all(not isinstance(s, Loop) for loop in loops for s in loop.body)
+    together = clustered(kernel, nest, at)
+    if together is not None:
+        return replace(base, **together)
+    vector = _row_vector(kernel, nest, at, length)
     per_thread = vector * max(1, 16 // vector)
     team = 1
     while team < 1024 and team * per_thread < length:
         team *= 2
     team = max(team, 4)
-    static = all(isinstance(loop.extent, int) for loop in loops)
-    same = len({str(loop.extent) for loop in loops}) == 1
     rounds = -(-length // (team * vector))
     items = {b.name: max(4, b.dtype.itemsize) for b in kernel.params}
     sum_bytes = sum(items[s.buffer] for s in walk(nest.body) if isinstance(s, Store) and s.mode == "add")
     sums = sum_bytes > 0
-    keep = flat and static and same and (sums or _rereads(nest)) and rounds <= max(8, 32 // vector)
+    keep = _keepable(nest) and (sums or _rereads(nest)) and rounds <= max(8, 32 // vector)
     split = 1
     if splittable(nest) and points * team < MULTIPROCESSORS * 1024 and length > 16384:
         team = 512
@@ -201,8 +212,60 @@ def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int,
     return replace(
         base, kind="row", vector=vector, team=team, threads=threads, chunks=rounds if keep else 0, split=split,
         blocks=blocks, prefetch=gathers and threads == team, resident=blocks // MULTIPROCESSORS,
-        stream=only_maps and flat and vector > 1,
+        stream=only_maps and _flat(nest) and vector > 1,
     )  # fmt: skip
+
+
+def _row_vector(kernel: Kernel, nest: Nest, at: Situation, length: int) -> int:
+    """Elements per access along the rows."""
+    facts, loops = dict(at.facts), inner_loops(nest)
+    vector = max(widest_vector(kernel, Nest((), loop.body), fast_axis(loop).name, facts) for loop in loops) if at.aligned else 1
+    while vector > 1 and not (all(divides(vector, fast_axis(loop).extent, facts) for loop in loops) and length >= 8 * vector):
+        vector //= 2
+    return vector
+
+
+def clustered(kernel: Kernel, nest: Nest, at: Situation) -> dict[str, Any] | None:
+    """Fields of a schedule in which the blocks of a cluster keep a long row in their registers: the row is read once, and
+    several small blocks on a multiprocessor load, compute and store at different times.  None where that does not fit."""
+    loops = inner_loops(nest)
+    if not at.clusters or not _keepable(nest) or not _rereads(nest) or all(x.kind != "reduce" for x in loops):
+        return None
+    length, points = value_at(loops[0].extent, at.sizes), value_at(nest.points, at.sizes)
+    if length <= ONLINE or points * MOST_BLOCKS < MULTIPROCESSORS or (len(loops) == 1 and _one_softmax(nest)):
+        return None
+    if any(isinstance(s, Store) and s.mode != "set" for s in walk(nest.body)):
+        return None
+    vector, word = _row_vector(kernel, nest, at, length), _row_bytes(kernel, nest) / 4
+    for team, held in ((256, HELD), (512, HELD), (1024, HELD_BY_1024)):
+        for cluster in (2, 4, 8):
+            rounds = -(-length // (team * cluster * vector))
+            busy = cluster == MOST_BLOCKS or points * cluster >= 2 * MULTIPROCESSORS
+            if busy and rounds * vector * word <= held:
+                return dict(kind="row", vector=vector, team=team, threads=team, cluster=cluster, chunks=rounds)
+    return None
+
+
+def _keepable(nest: Nest) -> bool:
+    """Are the loops of one known length, with nothing inside?"""
+    loops = inner_loops(nest)
+    return _flat(nest) and all(isinstance(x.extent, int) for x in loops) and len({x.extent for x in loops}) == 1
+
+
+def _flat(nest: Nest) -> bool:
+    return all(not isinstance(s, Loop) for loop in inner_loops(nest) for s in loop.body)
+
+
+def _row_bytes(kernel: Kernel, nest: Nest) -> int:
+    """Of the rows that are read more than once, per element."""
+    items = {b.name: b.dtype.itemsize for b in kernel.params}
+    times: Counter[tuple[str, Int]] = Counter()
+    for loop in inner_loops(nest):
+        axis: dict[Expr, Int] = {Symbol(loop.axis): Symbol("_here")}
+        passes = 2 if any(isinstance(s, Update) and s.combine in TWO_PASSES for s in loop.body) else 1
+        for key in {(s.buffer, as_int(lift(s.index).subs(axis))) for s in loop.body if isinstance(s, Load)}:
+            times[key] += passes
+    return sum(items[buffer] for (buffer, _), n in times.items() if n > 1) or 1
 
 
 def _scan(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int) -> Schedule:
@@ -230,7 +293,7 @@ def _one_softmax(nest: Nest) -> bool:
 def _rereads(nest: Nest) -> bool:
     """Would keeping a row in registers save anything?"""
     loops = inner_loops(nest)
-    two_pass = any(isinstance(s, Update) and s.combine in ("softmax", "welford") for s in walk(nest.body))
+    two_pass = any(isinstance(s, Update) and s.combine in TWO_PASSES for s in walk(nest.body))
     return len(loops) > 1 or two_pass
 
 

@@ -14,7 +14,7 @@ from codegen_cupy import columns, in_order, onehot, online, phases, pointwise, r
 from codegen_cupy import nest as nests
 from codegen_cupy.kernel_text import Source
 from codegen_cupy.nest import Nest
-from codegen_cupy.schedule import Schedule, Situation, choose, inner_loops, splittable
+from codegen_cupy.schedule import Schedule, Situation, choose, clustered, inner_loops, splittable
 from compiler.config import config
 from compiler.loop.ir import Buffer, Kernel
 
@@ -55,13 +55,16 @@ class Launches:
 
 
 def _phases(
-    kernel: Kernel, nest: Nest, sizes: Mapping[str, int]
+    kernel: Kernel, nest: Nest, at: Situation
 ) -> Iterator[tuple[Kernel, Nest, tuple[Buffer, ...]]]:
     """The nests a nest is run as, each with its kernel and the buffers first seen with it."""
+    sizes = at.sizes
     first = phases.row_sums(kernel, phases.gathered_columns(nest), sizes)
     new: tuple[Buffer, ...] = first.carried
     for inner in first.nests:
-        second = phases.split(first.kernel, online.online(onehot.closed(inner)), sizes)
+        whole = online.online(onehot.closed(inner))
+        alone = clustered(first.kernel, whole, at) is not None
+        second = phases.Phases(first.kernel, (whole,)) if alone else phases.split(first.kernel, whole, sizes)
         for x in second.nests:
             yield second.kernel, x, (*new, *second.carried)
             new, second = (), replace(second, carried=())
@@ -69,21 +72,21 @@ def _phases(
 
 def sources(
     kernel: Kernel, sizes: Mapping[str, int], *, aligned: bool = True, restrict: bool = True, strict: bool = False,
-    pick: Callable[[Kernel, Nest, Situation], Schedule] | None = None,
+    pick: Callable[[Kernel, Nest, Situation], Schedule] | None = None, clusters: bool = True,
 ) -> Launches:  # fmt: skip
-    """All launches of a kernel.  ``pick`` may be an autotuner's choice."""
+    """All launches of a kernel.  ``pick`` may be an autotuner's choice; ``clusters``: the machine has them."""
+    situation = Situation(sizes, aligned, False, restrict, strict, config.deterministic, clusters)
     parts: list[tuple[Kernel, Nest]] = []
     carried: list[Buffer] = []
     for nest in nests.nests(kernel):
         if nests.value_at(nest.points, sizes) > 0:
-            for k, x, buffers in _phases(kernel, nest, sizes):
+            for k, x, buffers in _phases(kernel, nest, situation):
                 parts.append((k, x))
                 carried += buffers
     base = re.sub(r"\W", "_", kernel.name)
     out = []
     for n, (k, nest) in enumerate(parts):
-        wide = nests.needs_64_bits(k, nest, sizes)
-        at = Situation(sizes, aligned, wide, restrict, strict, config.deterministic)
+        at = replace(situation, wide=nests.needs_64_bits(k, nest, sizes))
         schedule = (pick or pick_schedule)(k, nest, at)
         if at.ordered and in_order.order_matters(k, nest) and not rows.gathers_all(nest, schedule, k):
             nest = in_order.in_order(k, nest)

@@ -10,8 +10,8 @@ from codegen_cupy import emulate
 pytestmark = pytest.mark.skipif(not emulate.available(), reason="no C++ compiler")
 
 
-def run(text: str, name: str, grid: int, block: int, *args: object, check: bool = True, backwards: bool = False) -> None:
-    emulate.compile_kernel(text, name, check=check)((grid,), (block,), args, backwards=backwards)
+def run(text: str, name: str, grid: int | tuple[int, ...], block: int, *args: object, check: bool = True, backwards: bool = False) -> None:
+    emulate.compile_kernel(text, name, check=check)(grid if isinstance(grid, tuple) else (grid,), (block,), args, backwards=backwards)
 
 
 REVERSE = """
@@ -176,3 +176,41 @@ extern "C" __global__ void swap(int* out) {
     np.testing.assert_array_equal(out, np.arange(32)[::-1])
     with pytest.raises(emulate.EmulationError, match="race in shared memory"):
         run(text.replace("ORDER", "__shfl_xor_sync(0xffffffffu, 1, 1);"), "swap", 1, 32, out)
+
+
+SWAP = """
+extern "C" __global__ void __cluster_dims__(1, 2, 1) swap(const int* x, int* y) {
+    __shared__ int held[32];
+    FIRST
+    tt_store_in_block(held + threadIdx.x, 1 - blockIdx.y, x + blockIdx.y * 32 + threadIdx.x, 4);
+    SECOND
+    y[blockIdx.y * 32 + threadIdx.x] = held[31 - threadIdx.x];
+}
+"""
+MEET = "tt_cluster_arrive(); tt_cluster_wait();"
+
+
+def swap(first: str, second: str, *, backwards: bool = False) -> np.ndarray:
+    y = np.zeros(64, np.int32)
+    run(SWAP.replace("FIRST", first).replace("SECOND", second), "swap", (1, 2), 32, np.arange(64, dtype=np.int32), y, backwards=backwards)
+    return y
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_blocks_of_a_cluster_write_into_each_others_shared_memory(backwards: bool) -> None:
+    np.testing.assert_array_equal(swap(MEET, MEET, backwards=backwards), np.arange(64)[::-1])
+
+
+@pytest.mark.parametrize(("first", "second", "words"), [
+    ("", MEET, "may not run yet"), (MEET, "", "before anything is written|race in shared memory"), (MEET, "__syncthreads();", "written|race"),
+    (MEET, "tt_cluster_wait();", "without having arrived"), ("tt_cluster_arrive();" * 2, MEET, "twice"),
+    (MEET, "if (blockIdx.y == 0) {" + MEET + "}", "race|written|left"),
+])  # fmt: skip
+def test_what_a_cluster_must_not_do(first: str, second: str, words: str) -> None:
+    with pytest.raises(emulate.EmulationError, match=words):
+        swap(first, second)
+
+
+def test_a_grid_is_made_of_whole_clusters() -> None:
+    with pytest.raises(emulate.EmulationError, match="whole clusters"):
+        run(SWAP.replace("FIRST", MEET).replace("SECOND", MEET), "swap", (1, 3), 32, np.zeros(96, np.int32), np.zeros(96, np.int32))

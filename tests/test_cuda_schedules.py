@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import cuda_cases as cases
 import numpy as np
 import pytest
-from test_cuda_kernels import arguments, close, emulate_kernel, needs_compiler
+from test_cuda_kernels import arguments, close, emulate_kernel, needs_compiler, needs_nvrtc
 
-from codegen_cupy import emulate, machine, sources, tune
+from codegen_cupy import emulate, machine, nvrtc, sources, tune
 from codegen_cupy.nest import Nest, nests
 from codegen_cupy.onehot import closed
 from codegen_cupy.online import online
@@ -108,6 +109,21 @@ def test_deterministic_sums_have_one_order(make: Any) -> None:
         assert all(t.count("atomicAdd(") == 1 for t in texts)
 
 
+def run_with(k: Kernel, arrays: list[np.ndarray], change: dict[str, Any], *, check: bool = False) -> None:
+    """Run a kernel of one launch under the schedule chosen for it with some fields changed."""
+
+    def pick(kernel: Kernel, nest: Nest, at: Situation) -> Schedule:
+        return replace(sources.pick_schedule(kernel, nest, at), **change)
+
+    for source in sources.sources(k, {}, pick=pick).sources:
+        scratch = [np.zeros(int(s.items) * s.itemsize, np.uint8) for s in source.scratch]
+        memory = {b.name: a for b, a in zip(k.params, arrays, strict=True)}
+        grid = (min(int(source.work), source.max_blocks), source.split)
+        failed = [np.zeros(2, np.int64)] if source.messages else []
+        machine = emulate.compile_kernel(source.text, source.name, check=check)
+        machine(grid, source.block, [*(memory[b] for b in source.buffers), *scratch, *failed], backwards=check)
+
+
 VARIANTS = [
     dict(team=64, threads=64, chunks=1, prefetch=True, blocks=3), dict(prefetch=False, blocks=2), dict(resident=2), dict(stream=True),
     dict(team=32, threads=128, chunks=2, prefetch=False), dict(ordered=True),
@@ -122,16 +138,67 @@ def test_every_schedule_gives_the_same(change: dict[str, Any]) -> None:
     want, got = [a.copy() for a in start], [a.copy() for a in start]
     interp.run_kernel(k, want)
 
-    def pick(kernel: Kernel, nest: Nest, at: Situation) -> Schedule:
-        return replace(sources.pick_schedule(kernel, nest, at), **change)
-
-    for source in sources.sources(k, {}, pick=pick).sources:
-        scratch = [np.zeros(int(s.items) * s.itemsize, np.uint8) for s in source.scratch]
-        memory = {b.name: a for b, a in zip(k.params, got, strict=True)}
-        grid = (min(int(source.work), source.max_blocks), source.split)
-        emulate.compile_kernel(source.text, source.name)(grid, source.block, [*(memory[b] for b in source.buffers), *scratch])
+    run_with(k, got, change)
     for b, g, w in zip(k.params, got, want, strict=True):
         close(g, w, b.dtype)
+
+
+CLUSTERS = [
+    (lambda: cases.softmax(float32, 3, 500), dict(cluster=2, team=64, threads=64, vector=1, chunks=4)),
+    (lambda: cases.softmax(bfloat16, 2, 1024), dict(cluster=8, team=32, threads=32, vector=4, chunks=1)),
+    (lambda: cases.softmax(bfloat16, 2, 1032), dict(cluster=4, team=32, threads=32, vector=8, chunks=0)),
+    (lambda: cases.layer_norm(float32, 2, 777), dict(cluster=4, team=64, threads=64, vector=1, chunks=4)),
+    (lambda: cases.cross_entropy_backward(3, 1000), dict(cluster=8, team=64, threads=64, vector=4, chunks=1)),
+    (lambda: cases.row_values(2, 1100), dict(cluster=2, team=128, threads=128, vector=4, chunks=2)),
+    (lambda: cases.argmax(float32, 3, 900), dict(cluster=4, team=64, threads=64, vector=1)),
+]  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize(("make", "change"), CLUSTERS)
+def test_blocks_of_a_cluster_share_a_row(make: Callable[[], Kernel], change: dict[str, Any], check: bool) -> None:
+    k = make()
+    start = arguments(k)
+    want, got = [a.copy() for a in start], [a.copy() for a in start]
+    interp.run_kernel(k, want)
+    run_with(k, got, dict(kind="row", **change), check=check)
+    for b, g, w in zip(k.params, got, want, strict=True):
+        close(g, w, b.dtype)
+
+
+def test_long_rows_are_shared_by_clusters_where_there_are_any() -> None:
+    for k in (cases.softmax(float32, 64, 131_072), cases.softmax(bfloat16, 8192, 50_304), cases.layer_norm(float32, 64, 20_000)):
+        (source,) = sources.sources(k, {}).sources
+        assert "__cluster_dims__(1, " in source.text and source.split > 1
+        assert all("cluster" not in s.text for s in sources.sources(k, {}, clusters=False).sources)
+    for k in (cases.softmax(float32, 16384, 4096), cases.softmax(float32, 2, 131_072)):  # short; so few that all must share
+        assert all("cluster" not in s.text for s in sources.sources(k, {}).sources)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(("make", "change"), CLUSTERS)
+def test_clusters_compile_for_hopper(make: Callable[[], Kernel], change: dict[str, Any]) -> None:
+    def pick(kernel: Kernel, nest: Nest, at: Situation) -> Schedule:
+        return replace(sources.pick_schedule(kernel, nest, at), kind="row", **change)
+
+    for source in sources.sources(make(), {}, pick=pick).sources:
+        assert nvrtc.compile_text(source.text, "sm_90a")
+
+
+@needs_compiler
+def test_rows_long_enough_for_a_cluster() -> None:
+    """As chosen: infinities and NaN in rows of 17,000."""
+    k = cases.softmax_as_defined(17, 17_000, bfloat16)
+    x, *_ = arrays = arguments(k)
+    x[1, :] = -np.inf
+    x[2, 9000] = np.nan
+    x[3, 3] = np.inf
+    wide = x.astype(np.float64)
+    emulate_kernel(k, arrays)
+    with np.errstate(invalid="ignore"):
+        e = np.exp(wide - wide.max(1, keepdims=True))
+        close(arrays[-1], e / e.sum(1, keepdims=True), bfloat16)
 
 
 @needs_compiler

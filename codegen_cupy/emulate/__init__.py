@@ -7,7 +7,8 @@ report names the kernel's lines.  Read next: ``device.h`` (what the kernel sees)
     add_one = emulate.compile_kernel(text, "add_one")
     add_one((blocks,), (threads,), [x, np.int32(x.size)])
 
-Blocks run one after another, the threads of a block as fibers that switch at barriers and warp operations.
+Blocks run one after another (those of a cluster together), their threads as fibers that switch at barriers and warp
+operations.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from compiler import cache as disk_cache
 
 HERE = Path(__file__).parent
 #: A kernel that names none of these needs no fibers: its threads run one after another.
-_WAITS = re.compile(r"__sync|__shfl|__ballot|__any_sync|__all_sync|__barrier")
+_WAITS = re.compile(r"__sync|__shfl|__ballot|__any_sync|__all_sync|__barrier|cluster_")
+_CLUSTER = re.compile(r"__cluster_dims__\((\d+), (\d+), (\d+)\)")
 _FLAGS = ["-std=c++20", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off", "-g1", "-gdwarf-4"]
 
 
@@ -47,6 +49,8 @@ class EmulatedKernel:
     def __init__(self, library: Path, text: str, name: str, *, check: bool) -> None:
         self.path, self.text, self.name, self.check = library, text, name, check
         self.fibers = check or bool(_WAITS.search(text))
+        found = _CLUSTER.search(text)
+        self.cluster = (int(found[1]), int(found[2]), int(found[3])) if found else (1, 1, 1)
         self._lib = ctypes.CDLL(str(library))
         self._lock = threading.Lock()
         self.ptr = id(self)
@@ -63,7 +67,7 @@ class EmulatedKernel:
 
     def launch(self, grid: Sequence[int], block: Sequence[int], params: int, *, backwards: bool = False) -> None:
         """Launch with the address of an array of argument addresses, as ``cuLaunchKernel`` takes it."""
-        dims = (ctypes.c_uint * 6)(*_three(grid), *_three(block))
+        dims = (ctypes.c_uint * 9)(*_three(grid), *_three(block), *self.cluster)
         message = ctypes.create_string_buffer(2000)
         with self._lock:
             failed = self._lib.tt_launch(

@@ -14,6 +14,7 @@
 #define __constant__ static
 #define __forceinline__ static inline
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __align__(n) alignas(n)
 #define __restrict__
 #define __shared__ static __attribute__((section("tt_shared")))
@@ -40,6 +41,9 @@ unsigned tt_ballot(bool mine, unsigned mask);
 unsigned tt_lane();
 void tt_touch_atomic(const void* where, unsigned bytes);
 void tt_fence();
+void tt_cluster_arrive();
+void tt_cluster_wait();
+void tt_store_in_block(void* mine, unsigned rank, const void* value, unsigned bytes);
 }
 
 #define warpSize 32

@@ -1,4 +1,5 @@
-// The emulated machine: runs the threads of a block as fibers of one CPU thread, blocks one after another.
+// The emulated machine: runs the threads of a block as fibers of one CPU thread, blocks one after another.  The blocks of
+// a cluster run together; their shared memory is one place, where each finds its own contents while it runs.
 //
 // A fiber runs until it must wait (at a barrier or a warp exchange) and then hands over to the next one that can run.
 // With TT_CHECK every memory access of the kernel arrives here too: the kernel is compiled with the instrumentation of
@@ -27,7 +28,7 @@ extern unsigned char __stop_tt_shared[] __attribute__((weak, visibility("hidden"
 }
 
 namespace {
-enum State : uint8_t { Ready, WaitsForWarp, WaitsForBlock, Done };
+enum State : uint8_t { Ready, WaitsForWarp, WaitsForBlock, WaitsForCluster, Done };
 
 struct Warp {
     unsigned live = 0, arrived = 0, mask = 0;
@@ -40,17 +41,34 @@ struct Fiber {
     void* stack_pointer = nullptr;
     State state = Ready;
     dim3 index;
+    unsigned arrived = 0, waited = 0;  // at the cluster's barrier, so many times
 #if !defined(__x86_64__)
     ucontext_t context;
 #endif
 };
 
+struct Touch {  // the last access of one kind to a byte
+    void* pc = nullptr;
+    unsigned block = ~0u, thread = 0, block_interval = 0, warp_interval = 0, cluster = 0, arrived = 0;
+    bool atomic = false;
+};
+struct Cell { Touch write, read, other_read; };  // two readers, so that a write meets a reader other than itself
+
+struct Block {
+    dim3 index;
+    unsigned alive = 0, at_barrier = 0, interval = 0;
+    std::vector<unsigned char> shared;  // its contents while another block of the cluster runs
+    std::vector<Cell> cells;            // and what is known of their bytes
+    std::set<unsigned> acquired;        // blocks whose writes it has seen published
+};
+
 const size_t STACK = 256 * 1024;
-std::vector<Fiber> fibers;
+std::vector<Fiber> fibers;  // of a cluster, block by block
 std::vector<Warp> warps;
+std::vector<Block> blocks;
 unsigned char* stacks = nullptr;
 size_t stacks_size = 0;
-unsigned current = 0, alive = 0, at_barrier = 0, block_interval = 0;
+unsigned current = 0, per_block = 1, shown = 0, alive = 0, at_cluster = 0, cluster_phase = 0, cluster_number = 0;
 bool backwards = false;
 void** call_arguments = nullptr;
 void* main_stack_pointer = nullptr;
@@ -58,6 +76,8 @@ void* main_stack_pointer = nullptr;
 ucontext_t main_context;
 #endif
 std::string failure;
+
+dim3 index_of(unsigned i) { return {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)}; }
 
 std::string thread_name(const dim3& t, const dim3& b) {
     char text[128];
@@ -91,9 +111,28 @@ tt_switch:
 )");
 #endif
 
+Block& own_block() { return blocks[current / per_block]; }
+
+void exchange_cells(Block& b);
+
+// Put the shared memory of a block where its threads look for it.
+void show_block(unsigned b) {
+    if (b == shown) return;
+    size_t bytes = __stop_tt_shared - __start_tt_shared;
+    if (bytes) {
+        memcpy(blocks[shown].shared.data(), __start_tt_shared, bytes);
+        memcpy(__start_tt_shared, blocks[b].shared.data(), bytes);
+    }
+    exchange_cells(blocks[shown]);
+    exchange_cells(blocks[b]);
+    shown = b;
+}
+
 void enter(unsigned to) {
     current = to;
+    show_block(to / per_block);
     threadIdx = fibers[to].index;
+    blockIdx = own_block().index;
 }
 
 void switch_to(unsigned to) {
@@ -137,19 +176,28 @@ void wait() {
     while (fibers[current].state != Ready) {
         int next = next_ready();
         if (next < 0) {
-            bool warp = fibers[current].state == WaitsForWarp;
+            State state = fibers[current].state;
             give_up("deadlock: " + thread_name(threadIdx, blockIdx) +
-                    (warp ? " waits in a warp operation that other lanes of its mask never reach"
-                          : " waits at __syncthreads() while others wait in a warp operation"));
+                    (state == WaitsForWarp ? " waits in a warp operation that other lanes of its mask never reach"
+                     : state == WaitsForCluster ? " waits for the cluster, where others never arrive"
+                                                : " waits at __syncthreads() while others wait in a warp operation"));
         }
         switch_to((unsigned)next);
     }
 }
 
 void release_block() {
-    at_barrier = 0;
-    ++block_interval;
-    for (auto& f : fibers) if (f.state == WaitsForBlock) f.state = Ready;
+    Block& b = own_block();
+    b.at_barrier = 0;
+    ++b.interval;
+    Fiber* first = &fibers[current / per_block * per_block];
+    for (Fiber* f = first; f < first + per_block; ++f) if (f->state == WaitsForBlock) f->state = Ready;
+}
+
+void release_cluster() {
+    at_cluster = 0;
+    ++cluster_phase;
+    for (auto& f : fibers) if (f.state == WaitsForCluster) f.state = Ready;
 }
 
 void finish_fiber() {
@@ -160,7 +208,9 @@ void finish_fiber() {
     if (w.arrived & w.mask && w.mask >> me % 32 & 1)
         give_up("lane " + std::to_string(me % 32) + " of a warp left the kernel before a warp operation whose mask names it");
     if (--alive == 0) leave_to_main();
-    if (at_barrier == alive) release_block();
+    Block& b = own_block();
+    if (b.at_barrier == --b.alive) release_block();
+    if (at_cluster == alive) release_cluster();
     int next = next_ready();
     if (next < 0) give_up("deadlock: the last running thread left while others wait in a warp operation");
     switch_to((unsigned)next);
@@ -175,7 +225,8 @@ void fiber_main() {
 void make_fiber(unsigned i) {
     Fiber& f = fibers[i];
     f.state = Ready;
-    f.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
+    f.arrived = f.waited = 0;
+    f.index = index_of(i % per_block);
     unsigned char* stack = stacks + STACK * i;
 #if defined(__x86_64__)
     void** top = reinterpret_cast<void**>(stack + STACK - 64);
@@ -200,25 +251,35 @@ void reserve_stacks(unsigned n) {
         mmap(nullptr, stacks_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 }
 
-void begin_block_check();
+void begin_check();
 
 // Undefined contents should look it: every byte 0xff, NaN as a float.
 void poison_shared() {
-    if (__start_tt_shared) memset(__start_tt_shared, 0xff, __stop_tt_shared - __start_tt_shared);
+    size_t bytes = __start_tt_shared ? __stop_tt_shared - __start_tt_shared : 0;
+    if (bytes) memset(__start_tt_shared, 0xff, bytes);
+    for (auto& b : blocks) b.shared.assign(blocks.size() > 1 ? bytes : 0, 0xff);
 }
 
-void run_block() {
-    unsigned n = blockDim.x * blockDim.y * blockDim.z;
+// Run the blocks of a cluster (mostly one), the first of which is at `first`.
+void run_cluster(dim3 first, dim3 size) {
+    per_block = blockDim.x * blockDim.y * blockDim.z;
+    blocks.assign(size.x * size.y * size.z, Block{});
+    unsigned n = per_block * (unsigned)blocks.size();
     fibers.resize(n);
     warps.assign((n + 31) / 32, Warp{});
+    for (unsigned b = 0; b < blocks.size(); ++b) {
+        blocks[b].index = {first.x + b % size.x, first.y + b / size.x % size.y, first.z + b / (size.x * size.y)};
+        blocks[b].alive = per_block;
+    }
     for (unsigned i = 0; i < n; ++i) {
         make_fiber(i);
         warps[i / 32].live |= 1u << i % 32;
     }
     alive = n;
-    at_barrier = block_interval = 0;
+    at_cluster = cluster_phase = shown = 0;
+    ++cluster_number;
     poison_shared();
-    begin_block_check();
+    begin_check();
     enter(backwards ? n - 1 : 0);
 #if defined(__x86_64__)
     tt_switch(&main_stack_pointer, fibers[current].stack_pointer);
@@ -231,8 +292,35 @@ void run_block() {
 extern "C" {
 void tt_sync_block() {
     fibers[current].state = WaitsForBlock;
-    if (++at_barrier == alive) release_block();
+    if (++own_block().at_barrier == own_block().alive) release_block();
     wait();
+}
+
+void tt_cluster_arrive() {
+    Fiber& f = fibers[current];
+    if (f.arrived != f.waited) give_up(thread_name(threadIdx, blockIdx) + " arrives at the cluster's barrier twice without a wait");
+    ++f.arrived;
+    if (++at_cluster == alive) release_cluster();
+}
+
+void tt_cluster_wait() {
+    Fiber& f = fibers[current];
+    if (++f.waited > f.arrived) give_up(thread_name(threadIdx, blockIdx) + " waits for the cluster without having arrived");
+    if (cluster_phase < f.waited) f.state = WaitsForCluster;
+    wait();
+}
+
+void touch_in_block(Block& b, size_t offset, unsigned bytes, void* pc);
+
+// A write into the shared memory of another block: `mine` is the place in one's own.
+void tt_store_in_block(void* mine, unsigned rank, const void* value, unsigned bytes) {
+    if (rank >= blocks.size()) give_up("there is no block " + std::to_string(rank) + " in the cluster");
+    Block& b = blocks[rank];
+    if (!fibers[current].waited) give_up("shared memory of another block is written before a wait for the cluster: it may not run yet");
+    if (!b.alive) give_up("shared memory is written of a block that has left");
+    size_t offset = (unsigned char*)mine - __start_tt_shared;
+    touch_in_block(b, offset, bytes, __builtin_return_address(0));
+    memcpy(&b == &blocks[shown] ? mine : b.shared.data() + offset, value, bytes);
 }
 
 unsigned tt_lane() { return current % 32; }
@@ -286,19 +374,23 @@ int tt_launch(void** arguments, const unsigned* dims, int fibers_needed, int ord
     call_arguments = arguments;
     backwards = order != 0;
     failure.clear();
-    unsigned n = blockDim.x * blockDim.y * blockDim.z;
-    if (fibers_needed) reserve_stacks(n);
-    for (unsigned z = 0; z < gridDim.z && failure.empty(); ++z)
-        for (unsigned y = 0; y < gridDim.y && failure.empty(); ++y)
-            for (unsigned x = 0; x < gridDim.x && failure.empty(); ++x) {
-                blockIdx = {x, y, z};
+    dim3 size = {dims[6], dims[7], dims[8]};
+    unsigned n = blockDim.x * blockDim.y * blockDim.z, count = size.x * size.y * size.z;
+    if (gridDim.x % size.x || gridDim.y % size.y || gridDim.z % size.z) failure = "the grid is not made of whole clusters";
+    if (count > 1 && n % 32) failure = "blocks of a cluster must be whole warps";
+    if (fibers_needed) reserve_stacks(n * count);
+    for (unsigned z = 0; z < gridDim.z && failure.empty(); z += size.z)
+        for (unsigned y = 0; y < gridDim.y && failure.empty(); y += size.y)
+            for (unsigned x = 0; x < gridDim.x && failure.empty(); x += size.x) {
                 if (fibers_needed) {
-                    run_block();
+                    run_cluster({x, y, z}, size);
                     continue;
                 }
+                blockIdx = {x, y, z};
+                blocks.clear();
                 poison_shared();
                 for (unsigned i = 0; i < n; ++i) {
-                    threadIdx = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
+                    threadIdx = index_of(i);
                     tt_call(arguments);
                 }
             }
@@ -309,46 +401,54 @@ int tt_launch(void** arguments, const unsigned* dims, int fibers_needed, int ord
 
 // --- the race check ----------------------------------------------------------------------------------------------------
 #if !defined(TT_CHECK)
-namespace { void begin_block_check() {} }
+namespace {
+void begin_check() {}
+void exchange_cells(Block&) {}
+}
 extern "C" {
+void touch_in_block(Block&, size_t, unsigned, void*) {}
 void tt_touch_atomic(const void*, unsigned) {}
 void tt_fence() {}
 void tt_set_ranges(const Range*, unsigned) {}
 }
 #else
 namespace {
-struct Touch {  // the last access of one kind to a byte
-    void* pc = nullptr;
-    unsigned block = ~0u, thread = 0, block_interval = 0, warp_interval = 0;
-    bool atomic = false;
-};
-struct Cell { Touch write, read, other_read; };  // two readers, so that a write meets a reader other than itself
-
 struct Region { uint64_t start, end; bool shared; std::vector<Cell> cells; };
 std::vector<Region> regions;
 std::map<uint64_t, std::set<unsigned>> released;  // atomic location -> blocks whose earlier writes it publishes
-std::set<unsigned> acquired;                      // blocks whose writes this block has seen published
 std::set<std::pair<void*, void*>> reported;
 
 unsigned block_number() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
 
-void begin_block_check() {
-    acquired.clear();
-    for (auto& r : regions) if (r.shared) r.cells.assign(r.cells.size(), Cell{});
+Region* shared_region() {
+    for (auto& r : regions) if (r.shared) return &r;
+    return nullptr;
+}
+
+void begin_check() {
+    Region* r = shared_region();
+    if (!r) return;
+    r->cells.assign(r->cells.size(), Cell{});
+    for (auto& b : blocks) b.cells.assign(blocks.size() > 1 ? r->cells.size() : 0, Cell{});
+}
+
+void exchange_cells(Block& b) {
+    if (Region* r = shared_region()) std::swap(r->cells, b.cells);
 }
 
 Touch touch_now(void* pc, bool atomic) {
-    return Touch{pc, block_number(), current, block_interval, warps[current / 32].interval, atomic};
+    return Touch{pc, block_number(), current % per_block, own_block().interval, warps[current / 32].interval,
+                 cluster_number, fibers[current].arrived, atomic};
 }
 
 bool ordered(const Touch& was, const Touch& now) {
     if (was.block == ~0u || (was.atomic && now.atomic)) return true;
-    if (was.block != now.block) return acquired.count(was.block) != 0;
+    if (was.cluster == now.cluster && fibers[current].waited > was.arrived) return true;
+    if (was.block != now.block) return own_block().acquired.count(was.block) != 0;
     if (was.thread == now.thread || was.block_interval != now.block_interval) return true;
     return was.thread / 32 == now.thread / 32 && was.warp_interval != now.warp_interval;
 }
 
-dim3 index_of(unsigned i) { return {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)}; }
 dim3 block_of(unsigned b) { return {b % gridDim.x, b / gridDim.x % gridDim.y, b / (gridDim.x * gridDim.y)}; }
 
 std::string at(void* pc) {
@@ -380,6 +480,20 @@ extern "C" char __ehdr_start[] __attribute__((weak, visibility("hidden")));
 
 bool in_program(uint64_t a) { return a >= (uint64_t)__ehdr_start && a < (uint64_t)_end; }
 
+void mark(Cell& c, bool write, bool shared, const Touch& now) {
+    if (!ordered(c.write, now)) race(c.write, now, shared, "writes", write ? "writes" : "reads");
+    if (write) {
+        if (!ordered(c.read, now)) race(c.read, now, shared, "reads", "writes");
+        if (!ordered(c.other_read, now)) race(c.other_read, now, shared, "reads", "writes");
+        c.write = now;
+        return;
+    }
+    if (shared && c.write.block == ~0u)
+        give_up("shared memory is read before anything is written there: " + thread_name(threadIdx, blockIdx) + " at " + at(now.pc));
+    if (c.read.thread != now.thread || c.read.block != now.block) c.other_read = c.read;
+    c.read = now;
+}
+
 void touch(const void* where, unsigned bytes, bool write, bool atomic, void* pc) {
     uint64_t a = (uint64_t)where;
     if (on_a_stack(a)) return;
@@ -390,21 +504,7 @@ void touch(const void* where, unsigned bytes, bool write, bool atomic, void* pc)
                 std::to_string(bytes) + " bytes that belong to no buffer at " + at(pc));
     }
     Touch now = touch_now(pc, atomic);
-    for (uint64_t i = a - r->start; i < a - r->start + bytes; ++i) {
-        Cell& c = r->cells[i];
-        if (!ordered(c.write, now)) race(c.write, now, r->shared, "writes", write ? "writes" : "reads");
-        if (write) {
-            if (!ordered(c.read, now)) race(c.read, now, r->shared, "reads", "writes");
-            if (!ordered(c.other_read, now)) race(c.other_read, now, r->shared, "reads", "writes");
-            c.write = now;
-        } else {
-            if (r->shared && c.write.block == ~0u)
-                give_up("shared memory is read before anything is written there: " + thread_name(threadIdx, blockIdx) +
-                        " at " + at(pc));
-            if (c.read.thread != now.thread || c.read.block != now.block) c.other_read = c.read;
-            c.read = now;
-        }
-    }
+    for (uint64_t i = a - r->start; i < a - r->start + bytes; ++i) mark(r->cells[i], write, r->shared, now);
 }
 }  // namespace
 
@@ -420,14 +520,20 @@ void tt_set_ranges(const Range* ranges, unsigned count) {
     }
 }
 
+void touch_in_block(Block& b, size_t offset, unsigned bytes, void* pc) {
+    auto& cells = &b == &blocks[shown] ? shared_region()->cells : b.cells;
+    Touch now = touch_now(pc, false);
+    for (size_t i = offset; i < offset + bytes; ++i) mark(cells[i], true, true, now);
+}
+
 void tt_fence() {}
 
 // An atomic update publishes what its block wrote before it, and shows it what others published there.
 void tt_touch_atomic(const void* where, unsigned bytes) {
     touch(where, bytes, true, true, __builtin_return_address(0));
-    auto& blocks = released[(uint64_t)where];
-    acquired.insert(blocks.begin(), blocks.end());
-    blocks.insert(block_number());
+    auto& earlier = released[(uint64_t)where];
+    own_block().acquired.insert(earlier.begin(), earlier.end());
+    earlier.insert(block_number());
 }
 
 #define TT_HOOK(size)                                                                                    \
