@@ -19,6 +19,7 @@ from compiler.capture.emit import Emitter, print_call, print_run
 from compiler.capture.guards import compile_text, print_check
 from compiler.capture.instrs import Instr
 from compiler.capture.leave import leave_at_break
+from compiler.capture.models import tensors
 from compiler.capture.runtime import END, Captured, CodeCache, Tail, call_native, call_raising, enter, warn
 from compiler.capture.source import Source, name
 from compiler.capture.tracer import Tracer
@@ -173,6 +174,7 @@ class Session:
                 tx.graph.erase_node(node)
                 del tx.inputs[value]
         call = [print_call(emit, [emit.read(v.source) for v in tx.inputs if v.source is not None])] if has_work else []
+        call = [*tensors.released(tx, emit), *call] if has_work else []
         raised = recover.lines(tx, emit, self.cache.arguments) if has_work else []
         label = f"{self.cache.name} #{next(_serial)}"
         compiled = self._compile_graph(tx, label, bool(raised)) if has_work else {}

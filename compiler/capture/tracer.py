@@ -111,6 +111,7 @@ class Tracer:
         self.mode_nodes = 0
         self.prologue: list[str] = []  # statements of translated code before the graph
         self.locals: set[str] = set()  # the names they bind
+        self.released: list[tuple[TensorValue, Value | None]] = []  # gradients dropped before anything can go wrong
         self.strict: bool | None = None  # what error_on_graph_break said
         self.steps = 0
         self.outer_step = 0  # which instruction of the outermost frame is being traced, counted as they are run

@@ -26,6 +26,7 @@ from tinytorch.optim.optimizer import Optimizer
 from tinytorch.tensor import Tensor
 
 if TYPE_CHECKING:
+    from compiler.capture.emit import Emitter
     from compiler.capture.tracer import Tracer
 
 #: Methods that change what a tensor is, or need its values.
@@ -84,7 +85,16 @@ def set_attribute(tx: Tracer, t: TensorValue, name: str, new: Value | None) -> N
     if name in ("requires_grad", "data", "names") or name.startswith("_"):
         breaks.unsupported(breaks.NOT_IN_GRAPH, f"assignment to Tensor.{name}")
     tx.effects.touch(t)
+    if name == "grad" and isinstance(new, ConstantValue) and new.value is None and t.source is not None and not tx.may_raise:
+        tx.released.append((t, t.attrs.get(name)))
     t.attrs[name] = new
+
+
+def released(tx: Tracer, emit: Emitter) -> list[str]:
+    """What translated code forgets before the graph runs, to have its memory: gradients that the program drops at its
+    beginning (``zero_grad``), if no operation takes them.  A graph that raises later finds nothing else changed."""
+    free = [t for t, old in tx.released if not isinstance(old, TensorValue) or old.node is None]
+    return [f"{emit.read(t.source)}.grad = None" for t in dict.fromkeys(free) if t.source is not None]
 
 
 # --- methods ----------------------------------------------------------------------------------------------------------
