@@ -151,6 +151,18 @@ def test_other_vectors_are_no_bias(plans) -> None:
 
 
 @requires_emulator
+def test_sums_of_constants_stay_kernels(plans) -> None:
+    layer = torch.nn.Linear(8, 4).to("cuda")
+
+    def step(x):
+        layer.bias.grad = None
+        layer(x).sum().backward()
+        return layer.bias.grad
+
+    compare(lambda x: (step(x),), numbers(6, 8))
+
+
+@requires_emulator
 def test_sizes_that_vary(plans) -> None:
     w, b = numbers(16, 8, seed=1), numbers(16, seed=2)
     fn = torch.compile(lambda x: F.linear(x, w, b), dynamic=True)

@@ -140,9 +140,11 @@ class Joiner:
     # --- sums of an operand ---
     def column_sums(self, nest: Nest) -> None:
         """``nest`` sums columns of a matrix over just the rows that a product sums over: the product does both."""
-        load, store = nest.body[0], nest.post[-1] if nest.post else None
+        if not nest.body or len(nest.post) != 1:  # a constant is summed
+            return
+        load, store = nest.body[0], nest.post[0]
         casts = all(isinstance(s, ir.Let) and s.fn == "cast" for s in nest.body[1:])
-        if not (isinstance(load, ir.Load) and isinstance(store, ir.Store) and casts and len(nest.post) == 1):
+        if not (isinstance(load, ir.Load) and isinstance(store, ir.Store) and casts):
             return
         source, target = self.buffers[load.buffer], self.buffers[store.buffer]
         wanted = nest.init is not None and nest.init.combine == "add" and nest.init.dtypes == (float32,)
