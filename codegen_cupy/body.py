@@ -370,7 +370,7 @@ class Section:
                 e.statement(s)
             elif isinstance(s, Load) and self._slot(s) is not None:
                 self._load_kept(s)
-            elif isinstance(s, Load) and self._packed(s, same):
+            elif isinstance(s, Load) and id(s) not in e.staged and self._packed(s, same):
                 packs[s.name] = f"{safe(s.name)}_pack"
                 where = f"{safe(s.buffer)} + {e.index(s.index)}"
                 t, mask = memory_type(e.buffers[s.buffer].dtype), e.mask(s)

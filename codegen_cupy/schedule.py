@@ -46,6 +46,7 @@ class Schedule:
     chunks   row: the inner loops take this many unrolled rounds, with loaded values kept in registers; 0: a loop
     split    blocks that share one point's reduction
     cluster  row: blocks that share a point and exchange their parts through each other's shared memory
+    side     tile: rows and columns of a tile
     blocks   row: at most so many blocks, each doing several points; 0: a block per point (or per ``rows`` points)
     wide     64-bit indices
     facts    (size symbol, power of two that divides it)
@@ -65,6 +66,7 @@ class Schedule:
     cluster: int = 1
     blocks: int = 0
     across: str = ""
+    side: int = 32
     wide: bool = False
     facts: tuple[tuple[str, int], ...] = ()
     restrict: bool = True

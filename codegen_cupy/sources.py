@@ -27,9 +27,9 @@ def pick_schedule(kernel: Kernel, nest: Nest, situation: Situation) -> Schedule:
     if first.kind == "scan" and not all(scans.scannable(x) for x in inner_loops(nest) if x.kind == "scan"):
         return replace(first, kind="pointwise", vector=1, threads=128, team=1)
     if first.kind == "pointwise":
-        axis = tiles.across(nest, situation)
-        if axis is not None:
-            return replace(first, kind="tile", across=axis, vector=1, threads=tiles.SIDE * tiles.ROWS)
+        tile = tiles.shape(kernel, nest, situation)
+        if tile is not None:
+            return replace(first, **tile)
     return first
 
 

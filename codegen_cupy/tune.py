@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen_cupy import launch, sources
+from codegen_cupy import launch, sources, tiles
 from codegen_cupy.host import Launch, Memory, Recipe
 from codegen_cupy.machine import Machine, machine
 from codegen_cupy.nest import Nest, fast_axis, value_at, walk
@@ -71,7 +71,7 @@ def proposals(nest: Nest, start: Schedule, sizes: Mapping[str, int], *, determin
         if points >= 2**16:
             out = {"threads": (64, 256, 512), "vector": tuple(v for v in (1, 2, 4) if v < start.vector), "stream": (True, False)}
     elif start.kind == "tile":
-        out = {"threads": (128, 512)}
+        out = {"side": tiles.SIDES, "threads": (128, 256, 512), "vector": tuple(v for v in (1, 2, 4) if v < start.vector), "stream": (True, False)}
     elif start.kind == "row" and not (sums and deterministic):
         if start.chunks and not start.blocks and max(value_at(x.extent, sizes) for x in inner_loops(nest)) > 8192:
             out["chunks"] = (0,)
@@ -106,6 +106,8 @@ def consistent(nest: Nest, start: Schedule, s: Schedule, sizes: Mapping[str, int
             s = replace(s, chunks=-(-length // (s.team * s.vector)))
             if s.chunks * s.vector > MOST_HELD:
                 raise ValueError(f"{s.chunks * s.vector} elements a thread do not fit into registers")
+    if s.kind == "tile" and (s.threads * s.vector > s.side**2 or s.threads * s.vector % s.side):
+        raise ValueError("more threads than a tile has work for")
     if s.threads > 1024:
         raise ValueError("more than 1024 threads")
     if s.split < 1:
@@ -172,34 +174,12 @@ class Bench:
         return self.arrays
 
     def example(self, b: Buffer, seed: int) -> Any:
-        """An array like the buffer: ordinary numbers, and zeros for integers, which may be indices."""
-        m, xp = self._memory(b), self.device.xp
-        count = max(1, m.items)
-        if b.dtype.kind == "f":
-            block = np.random.default_rng(seed).standard_normal(min(count, 1 << 20)).astype(np.float32)
-            flat = xp.tile(xp.asarray(block), -(-count // block.size))[:count].astype(b.dtype.np)
-        else:
-            flat = xp.zeros(count, b.dtype.np)
-        strides = tuple(s * b.dtype.itemsize for s in m.stride)
-        return xp.ndarray(m.shape, b.dtype.np, flat.data, 0, strides) if xp is np else xp.ndarray(m.shape, b.dtype.np, flat.data, strides)
+        return example(self.device, self._memory(b), seed)
 
     # --- how long it takes ---
     def seconds(self, run: Callable[[list[Any]], Any]) -> float:
         arrays = self.memory()
-        if self.device.synchronous:
-            return autotune.least_time(lambda: run(arrays), 0.02)
-        cp = self.device.xp
-        flush = cp.empty(FLUSH_BYTES, cp.uint8)
-        times = []
-        for _ in range(7):
-            flush.fill(1)
-            a, b = cp.cuda.Event(), cp.cuda.Event()
-            a.record()
-            run(arrays)
-            b.record()
-            b.synchronize()
-            times.append(cp.cuda.get_elapsed_time(a, b) * 1e-3)
-        return float(sorted(times)[1])
+        return cold_seconds(self.device, lambda: run(arrays))
 
     def at_the_wall(self) -> bool:
         """Does the best so far move its bytes as fast as memory goes?"""
@@ -215,6 +195,36 @@ class Bench:
 
 
 COPY_BANDWIDTH = 4.2e12  # bytes a second of the machine schedules are made for
+
+
+def example(device: Machine, m: Memory, seed: int) -> Any:
+    """An array like the memory: ordinary numbers, and zeros for integers, which may be indices."""
+    xp, count = device.xp, max(1, m.items)
+    if m.dtype.kind == "f":
+        block = np.random.default_rng(seed).standard_normal(min(count, 1 << 20)).astype(np.float32)
+        flat = xp.tile(xp.asarray(block), -(-count // block.size))[:count].astype(m.dtype.np)
+    else:
+        flat = xp.zeros(count, m.dtype.np)
+    strides = tuple(s * m.dtype.itemsize for s in m.stride)
+    return xp.ndarray(m.shape, m.dtype.np, flat.data, 0, strides) if xp is np else xp.ndarray(m.shape, m.dtype.np, flat.data, strides)
+
+
+def cold_seconds(device: Machine, run: Callable[[], Any]) -> float:
+    """How long it takes with nothing in the cache."""
+    if device.synchronous:
+        return autotune.least_time(run, 0.02)
+    cp = device.xp
+    flush = cp.empty(FLUSH_BYTES, cp.uint8)
+    times = []
+    for _ in range(7):
+        flush.fill(1)
+        a, b = cp.cuda.Event(), cp.cuda.Event()
+        a.record()
+        run()
+        b.record()
+        b.synchronize()
+        times.append(cp.cuda.get_elapsed_time(a, b) * 1e-3)
+    return float(sorted(times)[1])
 
 
 def alike(xp: Any, a: Any, b: Any) -> bool:
