@@ -24,6 +24,11 @@ def pieces() -> tuple[tuple[frozenset[str], str], ...]:
     return tuple(out)
 
 
+def free(name: str) -> str:
+    """A kernel's name that no helper has."""
+    return f"{name}_kernel" if any(name in names for names, _ in pieces()) else name
+
+
 def _words(text: str) -> set[str]:
     code = re.sub(r"//[^\n]*", "", text)
     found = set(_WORD.findall(code))

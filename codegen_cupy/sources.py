@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from codegen_cupy import columns, in_order, onehot, online, phases, pointwise, rows, scans, tiles
+from codegen_cupy import columns, helpers, in_order, onehot, online, phases, pointwise, rows, scans, tiles
 from codegen_cupy import nest as nests
 from codegen_cupy.kernel_text import Source
 from codegen_cupy.nest import Nest
@@ -62,7 +62,7 @@ def _phases(
     first = phases.row_sums(kernel, phases.gathered_columns(nest), sizes)
     new: tuple[Buffer, ...] = first.carried
     for inner in first.nests:
-        whole = online.online(onehot.closed(inner))
+        whole = onehot.narrowed(online.online(onehot.closed(inner)))
         alone = clustered(first.kernel, whole, at) is not None
         second = phases.Phases(first.kernel, (whole,)) if alone else phases.split(first.kernel, whole, sizes)
         for x in second.nests:
@@ -91,5 +91,5 @@ def sources(
         if at.ordered and in_order.order_matters(k, nest) and not rows.gathers_all(nest, schedule, k):
             nest = in_order.in_order(k, nest)
             schedule = replace(schedule, kind="pointwise", vector=1, team=1, chunks=0, blocks=0, split=1, threads=32 if nest.axes else 1)
-        out.append(write(k, nest, schedule, base if len(parts) == 1 else f"{base}_{n}"))
+        out.append(write(k, nest, schedule, helpers.free(base if len(parts) == 1 else f"{base}_{n}")))
     return Launches(tuple(out), tuple(carried))

@@ -65,7 +65,7 @@ class ArrayHandler:
         """Integers to negative powers are what division makes of them: 0, or the sign for 1 and -1."""
         xp = self.xp
         x, y = xp.asarray(x), xp.asarray(y)
-        if x.dtype.kind not in "iu" or not (y < 0).any():
+        if x.dtype.kind not in "iu" or y.dtype.kind == "c" or not (y < 0).any():
             return xp.power(x, y)
         below = xp.where(x == 1, 1, xp.where(x == -1, xp.where(y % 2 == 0, 1, -1), 0))
         return xp.where(y < 0, below.astype(x.dtype), xp.power(x, xp.maximum(y, 0)))
