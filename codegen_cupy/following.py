@@ -8,8 +8,9 @@ Read next: ``gemm``, ``body``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from codegen_cupy.body import Emitter, safe
 from codegen_cupy.nest import (
@@ -26,7 +27,7 @@ from codegen_cupy.nest import (
 )
 from codegen_cupy.spell import HALVES, to_memory
 from compiler.loop.ir import Buffer, Init, Kernel, Let, Load, Loop, Stmt, Store, Update
-from compiler.sym.expr import Int, Symbol, as_int, coefficient, lift
+from compiler.sym.expr import Expr, Int, Symbol, as_int, coefficient, lift
 from tinytorch.dtypes import DType, float32
 
 
@@ -73,6 +74,15 @@ class Following:
         """The axis whose points are neighbours in the product."""
         strides = self.strides()
         return next((a for a in self.nest.axes if strides.get(a.name) == 1 and a.extent != 1), None)
+
+    def keeping(self) -> Following:
+        """The same, and the product is stored besides."""
+        if any(isinstance(s, Store) and s.buffer == self.product for s in self.nest.body):
+            return self
+        at = max(n for n, s in enumerate(self.nest.body) if isinstance(s, Load) and s.buffer == self.product) + 1
+        body = (*self.nest.body[:at], Store(self.product, self.load.index, self.load.name), *self.nest.body[at:])
+        kernel = replace(self.kernel, writes=self.kernel.writes | {self.product}, body=body)
+        return replace(self, kernel=kernel, nest=replace(self.nest, body=body))
 
     def vector(self, run: int) -> int:
         """How many neighbours a thread does at once: 16 bytes of the narrowest type, where ``run`` columns in a row,
@@ -215,6 +225,48 @@ def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
         out.insert(0, step)
         step *= n
     return tuple(out)
+
+
+# --- what the library's product would do besides -----------------------------------------------------------------------
+def after(f: Following | None, words: tuple[str, ...], operands: Sequence[Any], out: Any, dtype: DType) -> Following:
+    """``f`` (or a plain store of ``out``) behind the additions that a product's ``then`` names: a bias, a matrix."""
+    f = f or stored(out.buffer, dtype, out.shape, out.stride, out.offset)
+    width = out.shape[-1]
+    f = _columns_apart(f, width)
+    load = f.load
+    fast = f.fast
+    column = fast.symbol if fast is not None and value_at(fast.extent, {}) == width else as_int(lift(load.index) % width)
+    before: list[Stmt] = [replace(load, name="product_sum"), Let("product_wide", "cast", ("product_sum",), float32)]
+    params, given, name = list(f.kernel.params), dict(f.arguments), "product_wide"
+    for i, (word, v) in enumerate(zip(words, operands, strict=True)):
+        buffer, index = f"then{i}", column if word == "bias" else load.index
+        params.append(Buffer(buffer, dtype, v.shape, v.stride))
+        given[buffer] = v.buffer
+        before += [
+            Load(f"added{i}", buffer, as_int(lift(index) + v.offset), dtype), Let(f"added_wide{i}", "cast", (f"added{i}",), float32),
+            Let(f"product_with{i}", "add", (name, f"added_wide{i}"), float32),
+        ]  # fmt: skip
+        name = f"product_with{i}"
+    before.append(Let(load.name, "cast", (name,), load.dtype))
+    at = f.nest.body.index(load)
+    same = [s for s in f.nest.body if isinstance(s, Load) and s.buffer == f.product and s.name != load.name]
+    again = [Let(s.name, "cast", (load.name,), s.dtype) for s in same]
+    body = (*f.nest.body[:at], *before, *again, *(s for s in f.nest.body[at + 1 :] if s not in same))
+    return replace(f, kernel=replace(f.kernel, params=tuple(params), body=body), nest=replace(f.nest, body=body), arguments=given)
+
+
+def _columns_apart(f: Following, width: int) -> Following:
+    """With rows and columns as axes of their own where the nest walks the product as one line."""
+    fast = f.fast
+    extent = value_at(fast.extent, {}) if fast is not None else 0
+    if fast is None or extent == width or extent % width:
+        return f
+    row, column = Axis(f"{fast.name}_row", extent // width), Axis(f"{fast.name}_column", width)
+    at: dict[Expr, Int] = {fast.symbol: as_int(row.symbol * width + column.symbol)}
+    body = map_exprs(f.nest.body, lambda e: as_int(lift(e).subs(at)))
+    i = f.nest.axes.index(fast)
+    nest = Nest((*f.nest.axes[:i], row, column, *f.nest.axes[i + 1 :]), body)
+    return replace(f, kernel=replace(f.kernel, body=body), nest=nest)
 
 
 # --- a depth in parts --------------------------------------------------------------------------------------------------

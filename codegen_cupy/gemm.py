@@ -276,6 +276,12 @@ SHAPES: dict[tuple[int, int], tuple[tuple[int, int], tuple[int, int]]] = {
 }  # fmt: skip
 
 
+def label(t: Tiles) -> str:
+    """A schedule in a word, for tables."""
+    parts = f" {t.parts} parts" if t.parts > 1 else ""
+    return f"{t.m}x{t.n}x{t.k} {t.down}x{t.across} warps {t.stages} stages{parts}"
+
+
 def tiles(p: Problem, m: int, n: int, stages: int = 3, k: int = 0, parts: int = 0) -> Tiles:
     """Tiles of this shape, with a depth that suits the arithmetic and as many parts as fill the machine."""
     down, across = SHAPES[m, n][0 if p.tensor else 1]
@@ -317,7 +323,7 @@ def matmul(x: View, y: View, out: View, dtype: DType, *, then: Following | None 
     None if the result's rows have gaps inside, or something is empty."""
     if 0 in (*x.shape, *y.shape) or dtype not in (float32, float16, bfloat16):
         return None
-    if then is not None and not _dense(out):
+    if then is not None and not dense(out):
         return None
     if out.stride[-1] != 1 and out.shape[-1] != 1:
         if then is not None or (out.stride[-2] != 1 and out.shape[-2] != 1):
@@ -342,7 +348,8 @@ def _turned(v: View) -> View:
     return View(v.buffer, shape, stride, v.offset)
 
 
-def _dense(v: View) -> bool:
+def dense(v: View) -> bool:
+    """Is it a whole block without gaps, in order?"""
     step = 1
     for n, s in zip(reversed(v.shape), reversed(v.stride), strict=True):
         if n != 1 and s != step:

@@ -99,23 +99,24 @@ class Recipe:
 
 
 def prepare(
-    plan: Plan, sizes: Mapping[str, int], *, aligned: bool, strict: bool, pick: Any = None, without: frozenset[str] = frozenset()
+    plan: Plan, sizes: Mapping[str, int], *, aligned: bool, strict: bool, pick: Any = None, without: frozenset[str] = frozenset(),
+    instead: Mapping[int, list[Step]] | None = None,
 ) -> Recipe:
     """Fill in the numbers of a plan.  ``without``: rows that run their own kernels all the same, and
-    what else the machine lacks (``clusters`` of blocks)."""
+    what else the machine lacks (``clusters`` of blocks).  ``instead``: what is done at the place of some steps."""
     home = _homes(plan)
     made: dict[tuple[Any, ...], Launches] = {}
     types = {b.name: b.dtype for b in (*plan.inputs, *(s.buffer for s in plan.steps if isinstance(s, Alloc)))}
     steps: list[Step] = []
-    for step in plan.steps:
-        if isinstance(step, Alloc):
+    for n, step in enumerate(plan.steps):
+        if instead and n in instead:
+            steps += instead[n]
+        elif isinstance(step, Alloc):
             steps.append(_memory(step, sizes))
         elif isinstance(step, Free):
             steps.append(Release(step.buffer))
         elif isinstance(step, Extern):
-            args = tuple(_view(a, sizes) if isinstance(a, ArrayView) else _number(a, sizes) for a in step.args)
-            outs = tuple(_view(o, sizes) for o in step.outs)
-            call = Call(step.fn, args, outs, {k: _number(v, sizes) for k, v in step.params.items()})
+            call = call_of(step, sizes)
             own = None if step.fn in without else EXTERN_KERNELS.get(step.fn)
             steps += (own and own(call, types, aligned)) or [call]
         else:
@@ -131,6 +132,12 @@ def prepare(
     outputs = tuple(_view(o, sizes) if isinstance(o, ArrayView) else _number(o, sizes) for o in plan.outputs)
     given = tuple(Memory(b.name, b.dtype, _ints(b.shape, sizes), _ints(b.stride, sizes)) for b in plan.inputs)
     return Recipe(tuple(b.name for b in plan.inputs), tuple(steps), outputs, given, _written(plan, home))
+
+
+def call_of(step: Extern, sizes: Mapping[str, int]) -> Call:
+    args = tuple(_view(a, sizes) if isinstance(a, ArrayView) else _number(a, sizes) for a in step.args)
+    outs = tuple(_view(o, sizes) for o in step.outs)
+    return Call(step.fn, args, outs, {k: _number(v, sizes) for k, v in step.params.items()})
 
 
 def _written(plan: Plan, home: Mapping[str, str]) -> frozenset[str]:

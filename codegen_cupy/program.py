@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from codegen_cupy import attention, convolution, cublaslt, graphs, launch, many, matmul, tune, unfused
+from codegen_cupy import attention, convolution, cublaslt, graphs, launch, many, matmul, tune, unfused, ways
 from codegen_cupy.host import EXTERN_KERNELS, Recipe, prepare
 from codegen_cupy.machine import has_clusters, machine
 from codegen_cupy.matmul import allow_tf32
@@ -37,7 +37,7 @@ class Program:
     boxed_raw = True
 
     def __init__(self, plan: Plan, config: Any = None) -> None:
-        self.plan = plan
+        self.plan, self.config = plan, config
         self.strict = getattr(config, "numerics", "fast") == "strict"
         self.emulate = emulating() or bool(getattr(config, "cuda_emulate", False))
         self.graphs = bool(getattr(config, "cudagraphs", False))
@@ -62,7 +62,8 @@ class Program:
         without = frozenset({"matmul"}) if missing else frozenset()
         if not self.emulate and not has_clusters():
             without |= {"clusters"}
-        recipe = prepare(self.plan, named, aligned=aligned, strict=self.strict, pick=self.pick, without=without)
+        instead = ways.instead(self.plan, named, self.config, aligned=aligned, strict=self.strict, emulate=self.emulate)
+        recipe = prepare(self.plan, named, aligned=aligned, strict=self.strict, pick=self.pick, without=without, instead=instead)
         if self.autotune:
             recipe = matmul.tuned(recipe)
         if not self.emulate:

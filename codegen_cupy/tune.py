@@ -206,7 +206,7 @@ def example(device: Machine, m: Memory, seed: int) -> Any:
     else:
         flat = xp.zeros(count, m.dtype.np)
     strides = tuple(s * m.dtype.itemsize for s in m.stride)
-    return xp.ndarray(m.shape, m.dtype.np, flat.data, 0, strides) if xp is np else xp.ndarray(m.shape, m.dtype.np, flat.data, strides)
+    return xp.ndarray(m.shape, m.dtype.np, flat.view(np.uint8).data, 0, strides) if xp is np else xp.ndarray(m.shape, m.dtype.np, flat.data, strides)
 
 
 def cold_seconds(device: Machine, run: Callable[[], Any]) -> float:

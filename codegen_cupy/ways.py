@@ -1,0 +1,251 @@
+"""Which steps of a plan run as our own products: convolutions always, matrix products where they were measured to win.
+
+Stage: codegen.  In: a ``Plan`` with known sizes.  Out: for some of its steps, what is done instead.  A kernel that the plan
+runs right behind a product, on each element of it, becomes part of the product's kernel (``following``), and the
+product itself is not stored unless something else wants it.  With ``config.autotune`` every way (the library and a kernel
+of its own, ours with several tiles) runs on the machine; ways with other results are thrown away, the fastest is kept.
+Read next: ``gemm``, ``convolution``, ``following``, ``tune``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from codegen_cupy import convolution, gemm, host, launch, tune
+from codegen_cupy.following import Following, after, following
+from codegen_cupy.gemm import Problem
+from codegen_cupy.host import Call, Memory, Recipe, Release, Step, View
+from codegen_cupy.machine import Machine, machine
+from codegen_cupy.matmul import allow_tf32
+from codegen_cupy.nest import value_at
+from compiler import autotune, cache, logs
+from compiler.config import Config
+from compiler.loop.ir import Alloc, ArrayView, Extern, Free, Plan, Run
+
+PRODUCTS = ("matmul", *convolution.EXTERN_KERNELS)
+MOST_TRIED = 6
+#: Products of fewer multiply-adds are left to the library without a trial: launches decide there.
+WORTH = 1 << 22
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A product at step ``at`` of a plan and, at ``then``, the kernel that goes on with it (-1: none)."""
+
+    at: int
+    then: int = -1
+
+
+# --- which steps belong together --------------------------------------------------------------------------------------
+class Reader:
+    """A plan under sizes: who uses which buffer."""
+
+    def __init__(self, plan: Plan, sizes: Mapping[str, int]) -> None:
+        self.plan, self.sizes = plan, sizes
+        self.home = host._homes(plan)
+        self.buffers = {b.name: b for b in (*plan.inputs, *(s.buffer for s in plan.steps if isinstance(s, Alloc)))}
+
+    def pairs(self) -> Iterator[Pair]:
+        for n, s in enumerate(self.plan.steps):
+            if isinstance(s, Extern) and s.fn in PRODUCTS:
+                yield Pair(n, self.partner(n))
+
+    def partner(self, n: int) -> int:
+        """The next step that does something, if it is a kernel that may run together with the product."""
+        steps, product = self.plan.steps, self.plan.steps[n]
+        assert isinstance(product, Extern)
+        at = next((i for i in range(n + 1, len(steps)) if not isinstance(steps[i], Alloc | Free)), -1)
+        run = steps[at]
+        made = product.outs[0].buffer
+        if at < 0 or not isinstance(run, Run) or len(product.outs) != 1 or list(run.args).count(made) != 1:
+            return -1
+        kernel = self.plan.kernels[run.kernel]
+        written = {self.home[a] for p, a in zip(kernel.params, run.args, strict=True) if p.name in kernel.writes}
+        read = {self.home[v.buffer] for v in product.args if isinstance(v, ArrayView)}
+        return -1 if written & read else at  # other blocks may still read the factors
+
+    def needed_after(self, buffer: str, at: int) -> bool:
+        """Does anything after step ``at`` look at the buffer itself?"""
+        later = self.plan.steps[at + 1 :]
+        seen = [v.buffer for v in self.plan.outputs if isinstance(v, ArrayView)]
+        for s in later:
+            if isinstance(s, Run):
+                seen += s.args
+            elif isinstance(s, Extern):
+                seen += [v.buffer for v in (*s.args, *s.outs) if isinstance(v, ArrayView)]
+        return buffer in seen
+
+    def reused(self, buffer: str) -> bool:
+        return any(isinstance(s, Alloc) and s.reuse == buffer for s in self.plan.steps)
+
+    def call(self, n: int) -> Call:
+        step = self.plan.steps[n]
+        assert isinstance(step, Extern)
+        return host.call_of(step, self.sizes)
+
+    def memory(self, name: str) -> Memory:
+        b = self.buffers[name]
+        ints = lambda xs: tuple(value_at(x, self.sizes) for x in xs)  # noqa: E731
+        return Memory(name, b.dtype, ints(b.shape), ints(b.stride))
+
+
+# --- what is done instead ---------------------------------------------------------------------------------------------
+class Ways:
+    """Chooses for the products of one plan."""
+
+    def __init__(self, plan: Plan, sizes: Mapping[str, int], config: Config | None, *, aligned: bool, strict: bool, emulate: bool) -> None:
+        self.reader, self.plan, self.sizes = Reader(plan, sizes), plan, sizes
+        self.aligned, self.strict, self.emulate = aligned, strict, emulate
+        self.config = config
+        self.tunes = bool(getattr(config, "autotune", False))
+
+    def instead(self) -> dict[int, list[Step]]:
+        """For each step of the plan that is not done as it stands, what is done at its place."""
+        out: dict[int, list[Step]] = {}
+        for pair in self.reader.pairs():
+            call = self.reader.call(pair.at)
+            if call.fn == "matmul" and not self.tunes:
+                continue
+            problem = self.problem(pair, call)
+            if problem is None and pair.then >= 0:  # the kernel cannot be part of it
+                pair = Pair(pair.at)
+                problem = self.problem(pair, call)
+            steps = self.steps(pair, call, problem) if problem else None
+            if steps is not None:
+                out.update(self.placed(pair, call, steps))
+        return out
+
+    def steps(self, pair: Pair, call: Call, problem: Problem) -> list[Step] | None:
+        """Launches for the pair; None where it stays as it is."""
+        options = gemm.candidates(problem)[: MOST_TRIED if self.tunes else 1]
+        if not options:
+            return None
+        make: dict[str, Callable[[], list[Step]]] = {gemm.label(t): partial(gemm.launches, problem, t, strict=self.strict) for t in options}
+        if not self.tunes or problem.rows * problem.columns * problem.depth * problem.batch < WORTH:
+            return None if call.fn == "matmul" else next(iter(make.values()))()
+        make = {"apart": partial(self.apart, pair), **make}
+        return Contest(self, pair, problem, machine(self.emulate)).won(make)
+
+    def problem(self, pair: Pair, call: Call) -> Problem | None:
+        first, out = call.args[0], call.outs[0]
+        assert isinstance(first, View)
+        dtype = self.reader.buffers[first.buffer].dtype
+        then = self.following(pair, call) if pair.then >= 0 else None
+        if pair.then >= 0 and then is None:
+            return None
+        words = call.params.get("then", ())
+        if words:
+            if any(w.startswith("sums") for w in words) or not gemm.dense(out):
+                return None
+            then = after(then, words, call.args[2:], out, dtype)  # type: ignore[arg-type]
+        if call.fn == "matmul":
+            x, y = call.args[:2]
+            assert isinstance(x, View) and isinstance(y, View)
+            return gemm.matmul(x, y, out, dtype, then=then, aligned=self.aligned, tf32=allow_tf32())
+        return convolution.problem(call, dtype, then, aligned=self.aligned) if then is None or gemm.dense(out) else None
+
+    def following(self, pair: Pair, call: Call) -> Following | None:
+        run = self.plan.steps[pair.then]
+        assert isinstance(run, Run)
+        kernel, made = self.plan.kernels[run.kernel], call.outs[0].buffer
+        given = {p.name: a for p, a in zip(kernel.params, run.args, strict=True)}
+        product = next(p for p, a in given.items() if a == made)
+        found = following(kernel, {**self.sizes, **dict(run.sizes)}, product, given)
+        if found is not None and self.reader.needed_after(made, pair.then):
+            return found.keeping()
+        return found
+
+    def apart(self, pair: Pair) -> list[Step]:
+        """The steps as the plan has them: a library's product and a kernel of its own."""
+        plan = self.plan
+        wanted = tuple(plan.steps[n] for n in (pair.at, pair.then) if n >= 0)
+        buffers = tuple(self.reader.buffers.values())
+        part = Plan(buffers, (), plan.kernels, wanted, plan.sizes)
+        return list(host.prepare(part, self.sizes, aligned=self.aligned, strict=self.strict).steps)
+
+    def placed(self, pair: Pair, call: Call, steps: list[Step]) -> dict[int, list[Step]]:
+        """The steps in the plan: at the kernel's place if there is one, and what was freed in between after them."""
+        if pair.then < 0:
+            return {pair.at: steps}
+        made, between = call.outs[0].buffer, range(pair.at + 1, pair.then)
+        freed = [n for n in between if isinstance(self.plan.steps[n], Free)]
+        out: dict[int, list[Step]] = {pair.at: [], **{n: [] for n in freed}}
+        late: list[Step] = [Release(s.buffer) for n in freed if isinstance(s := self.plan.steps[n], Free)]
+        out[pair.then] = [*steps, *late]
+        used = {b for s in steps if isinstance(s, host.Launch) for b in s.buffers}
+        if made not in used and not self.reader.needed_after(made, pair.then) and not self.reader.reused(made):
+            for n, s in enumerate(self.plan.steps):  # it lies nowhere
+                if (isinstance(s, Alloc) and s.buffer.name == made) or (isinstance(s, Free) and s.buffer == made):
+                    out[n] = []
+            out[pair.then] = [s for s in out[pair.then] if s != Release(made)]
+        return out
+
+
+# --- by running them --------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Way:
+    """What the tuner chooses between: "apart", as the plan has it, or the tiles of our own kernel."""
+
+    way: str
+
+
+class Contest:
+    """Several lists of steps that should do the same, on memory of their own."""
+
+    def __init__(self, ways: Ways, pair: Pair, problem: Problem, device: Machine) -> None:
+        self.problem, self.device, self.reader = problem, device, ways.reader
+        plan = ways.plan
+        names: dict[str, None] = {}
+        written: set[str] = set()
+        for n in (pair.at, pair.then):
+            s = plan.steps[n] if n >= 0 else None
+            if isinstance(s, Extern):
+                names |= dict.fromkeys(v.buffer for v in (*s.args, *s.outs) if isinstance(v, ArrayView))
+                written |= {v.buffer for v in s.outs} if pair.then < 0 or ways.reader.needed_after(s.outs[0].buffer, pair.then) else set()
+            elif isinstance(s, Run):
+                kernel = plan.kernels[s.kernel]
+                names |= dict.fromkeys(s.args)
+                written |= {a for p, a in zip(kernel.params, s.args, strict=True) if p.name in kernel.writes}
+        self.given = tuple(ways.reader.memory(n) for n in names)
+        self.written = [i for i, m in enumerate(self.given) if m.name in written]
+        self.strict = ways.strict
+        self.wanted: dict[int, Any] | None = None
+
+    def won(self, make: Mapping[str, Callable[[], list[Step]]]) -> list[Step] | None:
+        """The steps of the fastest way; None if that is as the plan has them."""
+        p = self.problem
+        shape = f"{p.name} {'x'.join(map(str, (*p.batches, p.rows, p.columns, p.depth)))} {p.dtype.name} {p.following.kernel.name}"
+        key = cache.key_of("ways", shape, repr(p), repr(self.given), *make, tune.device_name(self.device), cache.package_hash("codegen_cupy"))
+        steps: dict[str, list[Step]] = {}
+
+        def measure(choice: Way) -> float:
+            steps[choice.way] = make[choice.way]()
+            return self.seconds(steps[choice.way])
+
+        try:
+            best = autotune.search(shape, key, Way("apart"), {"way": [w for w in make if w != "apart"]}, measure).way
+        except Exception as e:  # memory for the trial may be short
+            logs.log("autotune", f"{shape}: not tried: {type(e).__name__}: {e}")
+            return None
+        return None if best == "apart" else steps.get(best) or make[best]()
+
+    def seconds(self, steps: list[Step]) -> float:
+        """The time of one way; ValueError if its results are not those of the plan's own."""
+        recipe = Recipe(tuple(m.name for m in self.given), tuple(steps), (), self.given)
+        run = launch.prepared(recipe, self.device, fmad=not self.strict)
+        arrays = [tune.example(self.device, m, n) for n, m in enumerate(self.given)]
+        run(arrays)
+        if self.wanted is None:
+            self.wanted = {n: arrays[n].copy() for n in self.written}
+        for n, want in self.wanted.items():
+            if not tune.alike(self.device.xp, arrays[n], want):
+                raise ValueError(f"{self.given[n].name} differs from the plan's own")
+        return tune.cold_seconds(self.device, lambda: run(arrays))
+
+
+def instead(plan: Plan, sizes: Mapping[str, int], config: Any, *, aligned: bool, strict: bool, emulate: bool) -> dict[int, list[Step]]:
+    """What is done in place of some steps of the plan."""
+    return Ways(plan, sizes, config, aligned=aligned, strict=strict, emulate=emulate).instead()
