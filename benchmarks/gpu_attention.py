@@ -24,8 +24,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from codegen_cupy import attention, machine, machine_code  # noqa: E402
-from codegen_cupy.attention import Problem, Tiles  # noqa: E402
+from codegen_cupy import attention, attention_tiles, machine, machine_code  # noqa: E402
+from codegen_cupy.attention import Problem  # noqa: E402
+from codegen_cupy.attention_tiles import Tiles  # noqa: E402
 from codegen_cupy.host import Launch, View  # noqa: E402
 from codegen_cupy.launch import Block  # noqa: E402
 from tinytorch.dtypes import DType, bfloat16, float16, float32  # noqa: E402
@@ -49,11 +50,13 @@ class Shape:
         return 4.0 * self.b * self.h * self.t * self.t * self.d * (0.5 if self.causal else 1.0)
 
 
-MAIN = [Shape("causal 8x16x2048x64", 8, 16, 16, 2048, 64), Shape("gpt2 16x12x1024x64", 16, 12, 12, 1024, 64)]
+MAIN = [
+    Shape("causal 8x16x2048x64", 8, 16, 16, 2048, 64), Shape("gpt2 16x12x1024x64", 16, 12, 12, 1024, 64),
+    Shape("causal 4x16x2048x128", 4, 16, 16, 2048, 128),
+]  # fmt: skip
 OTHERS = [
     Shape("full 8x16x2048x64", 8, 16, 16, 2048, 64, causal=False),
     Shape("fp16 causal 8x16x2048x64", 8, 16, 16, 2048, 64, float16),
-    Shape("causal 4x16x2048x128", 4, 16, 16, 2048, 128),
     Shape("causal grouped 4x32/8x2048x128", 4, 32, 8, 2048, 128),
     Shape("causal 2x8x2048x256", 2, 8, 8, 2048, 256),
     Shape("causal 8x16x1000x96", 8, 16, 16, 1000, 96),
@@ -61,6 +64,7 @@ OTHERS = [
     Shape("float32 causal 2x12x1024x64", 2, 12, 12, 1024, 64, float32),
 ]
 PARTS = ("torch", "forward", "apart", "fused")
+FLUSH = 256 << 20  # bytes written before each timed run, so that nothing is left in the L2
 
 
 # --- our side ---------------------------------------------------------------------------------------------------------
@@ -178,9 +182,11 @@ class Ready:
 def median_us(cp: Any, run: Callable[[], Any], count: int) -> tuple[float, float]:
     for _ in range(3):
         run()
+    flush = cp.empty(FLUSH, cp.uint8)
     cp.cuda.Device().synchronize()
     events = [(cp.cuda.Event(), cp.cuda.Event()) for _ in range(count)]
     for a, b in events:
+        flush.data.memset_async(0, FLUSH)
         a.record()
         run()
         b.record()
@@ -200,7 +206,7 @@ def compile_all(launches: list[Launch]) -> None:
 def describe(t: Tiles | None) -> str:
     if t is None:
         return "plain"
-    where = "regs" if t.registers else "tile"
+    where = ("regs" if t.registers else "tile") + (" wgmma" if t.groups else "") + (" ahead" if t.ahead else "")
     return f"warps {t.warps} rows {16 * t.m * t.warps:3} by {t.other:3} stages {t.stages} resident {t.resident} own in {where}"
 
 
@@ -224,7 +230,7 @@ def trial(
         error = a.error(*outs)
         us, best = median_us(a.cp, run, count)
         rate = work / us * 1e-6
-        print(f"  {label:8} {describe(tiles):55} {us:8.1f} us (best {best:8.1f}) {rate:6.1f} TFLOP/s  error {error:.1e}  {resources}", flush=True)
+        print(f"  {label:8} {describe(tiles):68} {us:8.1f} us (best {best:8.1f}) {rate:6.1f} TFLOP/s  error {error:.1e}  {resources}", flush=True)
         rows.append(dict(part=label, tiles=describe(tiles), us=us, best=best, tflops=rate, error=error, resources=resources))
     except Exception as e:
         print(f"  {label:8} {describe(tiles)}: {type(e).__name__}: {str(e)[:400]}", flush=True)
@@ -232,7 +238,7 @@ def trial(
             raise
 
 
-def ours(part: str, s: Shape, count: int, most: int) -> list[dict[str, Any]]:
+def ours(part: str, s: Shape, count: int, most: int, kind: str) -> list[dict[str, Any]]:
     import cupy as cp
 
     a, rows = Arrays(cp, s), list[dict[str, Any]]()
@@ -240,10 +246,11 @@ def ours(part: str, s: Shape, count: int, most: int) -> list[dict[str, Any]]:
     many = p.halves
 
     def chosen(found: list[Tiles]) -> list[Tiles | None]:
-        return [*found[:most]] if many else [None]
+        asked = [t for i, t in enumerate(found) if not i or not kind or t.groups == (kind == "wgmma")]
+        return [*asked[:most]] if many else [None]
 
     if part == "forward":
-        variants = chosen(attention.forward_tiles(d))
+        variants = chosen(attention_tiles.forward_tiles(d))
         compile_all([x for t in variants for x in attention.forward(p, t)])
         for t in variants:
             trial(a, "forward", t, lambda t=t: attention.forward(p, t), ("out", "lse"), s.flops, count, rows)
@@ -253,14 +260,14 @@ def ours(part: str, s: Shape, count: int, most: int) -> list[dict[str, Any]]:
     if part == "apart" and not many:
         trial(a, "backward", None, lambda: attention.backward(p), ("dq", "dk", "dv"), work, count, rows)
     elif part == "apart":
-        keys, queries = chosen(attention.keys_tiles(d)), chosen(attention.queries_tiles(d))
+        keys, queries = chosen(attention_tiles.keys_tiles(d)), chosen(attention_tiles.queries_tiles(d))
         compile_all([attention.keys_launch(p, t) for t in keys] + [attention.queries_launch(p, t) for t in queries])
         for t in keys:  # shares of the work by their number of products: 4 and 3 of 5, as 5 is what is counted
             trial(a, "keys", t, lambda t=t: [attention.keys_launch(p, t)], ("dk", "dv"), work * 4 / 5, count, rows)
         for t in queries:
             trial(a, "queries", t, lambda t=t: [attention.queries_launch(p, t)], ("dq",), work * 3 / 5, count, rows)
     elif part == "fused" and many:
-        variants = chosen(attention.fused_tiles(d))
+        variants = chosen(attention_tiles.fused_tiles(d))
         compile_all([x for t in variants for x in attention.fused_backward(p, t)])
         total = a.of["dq_sum"]
 
@@ -291,8 +298,9 @@ def torchs(s: Shape, count: int) -> list[dict[str, Any]]:
     def timed(run: Callable[[], Any]) -> tuple[float, float]:
         for _ in range(3):
             run()
-        times = []
+        times, flush = [], torch.empty(FLUSH, dtype=torch.uint8, device="cuda")
         for _ in range(count):
+            flush.zero_()
             a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             torch.cuda._sleep(1_000_000)  # the host gets ahead, so that its time is outside the events
             a.record()
@@ -321,7 +329,7 @@ def child(part: str, s: Shape, args: argparse.Namespace) -> None:
     count = 8 if args.quick else 25
     rows: list[dict[str, Any]] = []
     try:
-        rows = torchs(s, count) if part == "torch" else ours(part, s, count, args.most)
+        rows = torchs(s, count) if part == "torch" else ours(part, s, count, args.most, args.kind)
     except Exception:
         traceback.print_exc(file=sys.stdout)
     Path(args.child).write_text(json.dumps(rows), encoding="utf-8")
@@ -333,7 +341,7 @@ def parts_of(s: Shape, parts: tuple[str, ...], args: argparse.Namespace, most: i
     for part in parts:
         with tempfile.TemporaryDirectory() as work:
             file = Path(work) / "rows.json"
-            command = [sys.executable, __file__, "--child", str(file), "--shape", s.name, "--part", part, "--most", str(most)]
+            command = [sys.executable, __file__, "--child", str(file), "--shape", s.name, "--part", part, "--most", str(most), "--kind", args.kind]
             try:
                 subprocess.run(command + ["--quick"] * args.quick, timeout=args.timeout, check=False)
                 found[part] = json.loads(file.read_text(encoding="utf-8"))
@@ -373,7 +381,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer runs")
     parser.add_argument("--shape", default="", help="only shapes whose name contains this")
     parser.add_argument("--part", default="", help="torch, forward, apart or fused")
-    parser.add_argument("--main", action="store_true", help="only the two main shapes")
+    parser.add_argument("--kind", default="", help="wgmma or mma: only configs of this kind, and the default")
+    parser.add_argument("--main", action="store_true", help="only the three main shapes")
     parser.add_argument("--most", type=int, default=99, help="configs to try of each kind")
     parser.add_argument("--timeout", type=float, default=150, help="seconds for one part")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)

@@ -78,9 +78,28 @@ __device__ __forceinline__ void clear(float (&c)[MT][NT][4]) {
         for (int n = 0; n < NT; ++n) c[m][n][0] = c[m][n][1] = c[m][n][2] = c[m][n][3] = 0.0f;
 }
 
-// c = x y^T: x is MT times 16 rows of one tile from `row` on, y the first 8 NT rows of another; summed over columns.
-template <int MT, int NT>
+// Columns 8 FROM to 8 NT of x y^T by a group of four warps; y has 8 NT rows; x: 64 of X_ROWS rows, or in registers.
+template <int X_ROWS, int FROM, int NT>
+__device__ __forceinline__ void group_rows_times_rows(float (&c)[NT][4], const elem* x, const elem* y) {
+    wgmma_64x64x16<0, FROM, true>(c, x, y + 8 * FROM * 64, 0);
+#pragma unroll
+    for (int step = 1; step < DP / 16; ++step)
+        wgmma_64x64x16<0, FROM, false>(c, x + step / 4 * X_ROWS * 64, y + (step / 4 * 8 * NT + 8 * FROM) * 64, step % 4);
+    if constexpr (FROM + 8 < NT) group_rows_times_rows<X_ROWS, FROM + 8>(c, x, y);
+}
+template <int FROM, int NT>
+__device__ __forceinline__ void group_rows_times_rows(float (&c)[NT][4], const unsigned (&x)[DP / 16][4], const elem* y) {
+    wgmma_64x64x16<0, FROM, true>(c, x[0], y + 8 * FROM * 64, 0);
+#pragma unroll
+    for (int step = 1; step < DP / 16; ++step)
+        wgmma_64x64x16<0, FROM, false>(c, x[step], y + (step / 4 * 8 * NT + 8 * FROM) * 64, step % 4);
+    if constexpr (FROM + 8 < NT) group_rows_times_rows<FROM + 8>(c, x, y);
+}
+
+// c = x y^T: x is MT times 16 rows of a tile of X_ROWS, from `row` on, y the 8 NT rows of another; summed over columns.
+template <int X_ROWS, int MT, int NT>
 __device__ __forceinline__ void rows_times_rows(float (&c)[MT][NT][4], const elem* x, int row, const elem* y) {
+    if constexpr (GROUPS) return group_rows_times_rows<X_ROWS, 0>(c[0], x + row / 64 * 64 * 64, y);
     clear(c);
     int lane = threadIdx.x % 32;
     const elem* at = y + (lane % 8 + lane / 16 * 8) * PITCH + lane / 8 % 2 * 8;
@@ -88,7 +107,7 @@ __device__ __forceinline__ void rows_times_rows(float (&c)[MT][NT][4], const ele
     for (int step = 0; step < DP / 16; ++step) {
         unsigned a[MT][4];
 #pragma unroll
-        for (int m = 0; m < MT; ++m) rows_of<0>(a[m], x, row + 16 * m, step);
+        for (int m = 0; m < MT; ++m) rows_of<X_ROWS>(a[m], x, row + 16 * m, step);
 #pragma unroll
         for (int n = 0; n < NT; n += 2) {
             unsigned b[4];
@@ -100,16 +119,6 @@ __device__ __forceinline__ void rows_times_rows(float (&c)[MT][NT][4], const ele
             }
         }
     }
-}
-
-// Columns 8 FROM to 8 NT of x y^T, 64 at a time, by a group of four warps; y has 8 NT rows.
-template <int FROM, int NT>
-__device__ __forceinline__ void group_rows_times_rows(float (&c)[NT][4], const unsigned (&x)[DP / 16][4], const elem* y) {
-    wgmma_64x64x16<0, FROM, true>(c, x[0], y + 8 * FROM * 64, 0);
-#pragma unroll
-    for (int step = 1; step < DP / 16; ++step)
-        wgmma_64x64x16<0, FROM, false>(c, x[step], y + (step / 4 * 8 * NT + 8 * FROM) * 64, step % 4);
-    if constexpr (FROM + 8 < NT) group_rows_times_rows<FROM + 8>(c, x, y);
 }
 
 // The same with x in registers.

@@ -1,10 +1,10 @@
-"""Attention on the GPU: FlashAttention-2 forward and backward as CUDA text around ``mma.sync``.
+"""Attention on the GPU: FlashAttention-2 and 3 as CUDA text around ``mma.sync`` and ``wgmma``.
 
 Stage: codegen_cupy.  In: how the arrays of a row ``attention`` or ``attention_backward`` look (``View``) and a config.
 Out: ``Launch``es of include-free kernels.  The kernels' text stands in the ``attention*.cuh`` beside this file, written
 over constants that come first: one text serves all lengths, batches and strides of a head size and set of flags.
 Half types with head sizes up to 256 go to the tensor cores; float32, float64 and odd layouts to ``attention_plain.cuh``.
-Read next: ``attention_forward.cuh``, ``attention_backward.cuh``, ``tinytorch.ops.flash``.
+Read next: ``attention_tiles``, ``attention_forward.cuh``, ``attention_keys.cuh``, ``tinytorch.ops.flash``.
 """
 
 from __future__ import annotations
@@ -15,30 +15,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from codegen_cupy.attention_tiles import (
+    SHARED_LIMIT,
+    Tiles,
+    forward_shared,
+    forward_tiles,
+    fused_tiles,
+    keys_shared,
+    keys_tiles,
+    own_rows,
+    queries_shared,
+    queries_tiles,
+)  # fmt: skip
 from codegen_cupy.helpers import needed
 from codegen_cupy.host import Call, Launch, Memory, Release, Step, View
 from codegen_cupy.kernel_text import Source
 from codegen_cupy.spell import memory_type
 from compiler.config import config
 from tinytorch.dtypes import DType, bfloat16, bool_, float16, float32, float64
-
-#: What a block may use of shared memory on compute capability 9.0 (8.0 allows 163 KiB).
-SHARED_LIMIT = 227 << 10
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """How a kernel divides its work: ``warps`` times 16 ``m`` rows of its own, ``other`` rows a step of what it walks
-    over, ``stages`` tiles in shared memory, ``resident`` blocks a multiprocessor should hold (which caps registers)."""
-
-    warps: int = 4
-    m: int = 2
-    other: int = 64
-    stages: int = 2
-    resident: int = 2
-    registers: bool = False  # keep the own rows' operands in registers
-    groups: bool = False  # products by four warps together (``wgmma``): compute capability 9.0; m is 1, registers true
-    ahead: bool = False  # forward: begin the next tile's scores before this tile's weights are multiplied
 
 
 @dataclass(frozen=True)
@@ -67,70 +61,6 @@ class Problem:
         big = [v for n, v in self.views.items() if n in ("q", "k", "v", "g", "out", "dq", "dk", "dv")]
         fits = self.aligned and all(v.stride[3] == 1 and not any(x % 8 for x in (*v.stride[:3], v.offset)) for v in big)
         return self.dtype in (float16, bfloat16) and d == e and d % 8 == 0 and d <= 256 and fits and self.scale > 0
-
-
-# --- configs ----------------------------------------------------------------------------------------------------------
-def forward_tiles(d: int) -> list[Tiles]:
-    """The first is the default; the others are for the tuner."""
-    if d <= 64:
-        return [
-            Tiles(4, 2, 64, 2, 2, True), Tiles(4, 2, 64, 2, 2, False), Tiles(4, 2, 128, 2, 1, False),
-            Tiles(4, 1, 64, 2, 3, True), Tiles(8, 1, 64, 2, 2, True), Tiles(8, 1, 128, 2, 1, True),
-            Tiles(4, 2, 32, 2, 2, True), Tiles(4, 2, 64, 3, 2, True), Tiles(8, 2, 64, 2, 1, True),
-            Tiles(4, 1, 128, 2, 2, True), Tiles(8, 2, 64, 3, 1, False),
-        ]  # fmt: skip
-    if d <= 128:
-        return [Tiles(8, 1, 64, 2, 1), Tiles(4, 2, 32, 2, 2), Tiles(4, 1, 64, 2, 2), Tiles(4, 2, 64, 2, 1), Tiles(8, 1, 64, 2, 1, True)]
-    return [Tiles(8, 1, 32, 2, 1), Tiles(4, 1, 32, 2, 1), Tiles(4, 1, 64, 2, 1)]
-
-
-def keys_tiles(d: int) -> list[Tiles]:
-    """For gradients of keys and values; own rows are columns of the scores."""
-    if d <= 64:
-        return [
-            Tiles(8, 1, 64, 2, 1, True), Tiles(4, 1, 64, 2, 2, True), Tiles(4, 1, 64, 2, 2, False),
-            Tiles(4, 2, 32, 2, 2, False), Tiles(8, 2, 32, 2, 1, False), Tiles(8, 1, 32, 2, 1, True),
-            Tiles(4, 1, 32, 2, 3, True), Tiles(8, 1, 64, 3, 1, True), Tiles(4, 2, 64, 2, 1, False),
-        ]  # fmt: skip
-    if d <= 128:
-        return [Tiles(8, 1, 32, 2, 1), Tiles(4, 1, 32, 2, 1), Tiles(4, 1, 64, 2, 1)]
-    return [Tiles(4, 1, 16, 2, 1), Tiles(8, 1, 16, 2, 1)]
-
-
-def fused_tiles(d: int) -> list[Tiles]:
-    """For all gradients at once."""
-    return [t for t in _fused_tiles(d) if shares_evenly(d, t)]
-
-
-def shares_evenly(d: int, t: Tiles) -> bool:
-    """Can the warps divide a tile of dQ, ``other`` rows by ``d`` columns, into equal parts of whole 16s?"""
-    row_parts = t.other // 16
-    return t.warps % row_parts == 0 and -(-d // 16) * 16 % (16 * (t.warps // row_parts)) == 0
-
-
-def _fused_tiles(d: int) -> list[Tiles]:
-    if d <= 64:
-        return [
-            Tiles(8, 1, 64, 2, 1, True), Tiles(8, 1, 64, 2, 1, False), Tiles(4, 1, 64, 2, 2, True),
-            Tiles(4, 1, 64, 2, 2, False), Tiles(8, 1, 32, 2, 1, True), Tiles(8, 2, 32, 2, 1, False),
-            Tiles(4, 2, 32, 2, 2, False), Tiles(8, 1, 128, 2, 1, False), Tiles(4, 2, 64, 2, 1, False),
-        ]  # fmt: skip
-    if d <= 128:
-        return [Tiles(8, 1, 32, 2, 1), Tiles(8, 1, 64, 2, 1), Tiles(4, 1, 32, 2, 1), Tiles(4, 1, 64, 2, 1)]
-    return [Tiles(4, 1, 16, 2, 1)]
-
-
-def queries_tiles(d: int) -> list[Tiles]:
-    """For gradients of queries."""
-    if d <= 64:
-        return [
-            Tiles(4, 2, 64, 2, 2, False), Tiles(8, 1, 64, 2, 1, True), Tiles(4, 1, 64, 2, 3, True),
-            Tiles(4, 2, 32, 2, 2, False), Tiles(8, 2, 32, 2, 1, False), Tiles(4, 1, 64, 2, 2, True),
-            Tiles(4, 2, 32, 2, 2, True), Tiles(8, 2, 64, 2, 1, False),
-        ]  # fmt: skip
-    if d <= 128:
-        return [Tiles(8, 1, 64, 2, 1), Tiles(4, 1, 64, 2, 1), Tiles(4, 2, 32, 2, 1)]
-    return [Tiles(4, 1, 32, 2, 1), Tiles(4, 1, 16, 2, 1)]
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
@@ -338,30 +268,6 @@ def plain_shared(p: Problem, part: int) -> int:
     *_, d, e = p.sizes
     numbers = PLAIN_ROWS * (d + (e if part else 0)) + 32 * (d + 1) + 32 * (e + 1)
     return numbers * (8 if p.dtype is float64 else 4)
-
-
-def own_rows(tiles: Tiles) -> int:
-    return 16 * tiles.m * tiles.warps
-
-
-def room(d: int, rows: int, tiles: Tiles) -> int:
-    """What a tile takes of shared memory, in bytes."""
-    wide = -(-d // 16) * 16
-    return 2 * rows * (wide if tiles.groups else wide + 8)
-
-
-def forward_shared(d: int, tiles: Tiles) -> int:
-    return room(d, own_rows(tiles) + 2 * tiles.stages * tiles.other, tiles)
-
-
-def keys_shared(d: int, tiles: Tiles, *, atomic: bool = False) -> int:
-    walked = tiles.stages * tiles.other
-    weights = own_rows(tiles) * (tiles.other + 8) * 2 if atomic else 0
-    return room(d, 2 * own_rows(tiles) + 2 * walked, tiles) + 2 * walked * 4 + weights
-
-
-def queries_shared(d: int, tiles: Tiles) -> int:
-    return room(d, 2 * own_rows(tiles) + 2 * tiles.stages * tiles.other, tiles)
 
 
 # --- calls in a plan --------------------------------------------------------------------------------------------------

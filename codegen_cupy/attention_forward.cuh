@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
         if (REGISTERS && tile == 0) rows_of<BM>(q_rows, q_tile, at.own);
         products_begin();
         if constexpr (REGISTERS) rows_times_rows(s, q_rows, k_tile);
-        else rows_times_rows(s, q_tile, at.own, k_tile);
+        else rows_times_rows<BM>(s, q_tile, at.own, k_tile);
         products_end();
     };
     auto soften = [&](int tile) {  // the running softmax

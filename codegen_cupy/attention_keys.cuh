@@ -79,21 +79,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
 
         float p[MT][NT][4], ds[MT][NT][4];
         unsigned weights[MT][NT / 2][4];
-        if constexpr (REGISTERS) {
-            if (tile == 0 || (CAUSAL && within == skipped)) {
-                rows_of<BN>(k_rows, k_tile, me.own);
-                rows_of<BN>(v_rows, v_tile, me.own);
-            }
-            products_begin();
-            rows_times_rows(p, k_rows, q_tile);
-            products_end();
-            if constexpr (GROUPS) {
-                rows_times_rows(ds, v_rows, g_tile);
-                products_end();
-            }
-        } else {
-            rows_times_rows(p, k_tile, me.own, q_tile);
+        if (REGISTERS && (tile == 0 || (CAUSAL && within == skipped))) {
+            rows_of<BN>(k_rows, k_tile, me.own);
+            rows_of<BN>(v_rows, v_tile, me.own);
         }
+        auto weigh = [&]() {  // what the weights' gradients begin with
+            if constexpr (REGISTERS) rows_times_rows(ds, v_rows, g_tile);
+            else rows_times_rows<BN>(ds, v_tile, me.own, g_tile);
+            products_end();
+        };
+        products_begin();
+        if constexpr (REGISTERS) rows_times_rows(p, k_rows, q_tile);
+        else rows_times_rows<BN>(p, k_tile, me.own, q_tile);
+        products_end();
+        if constexpr (GROUPS) weigh();  // early, behind the exponentials; a warp for itself has no registers for both
         products_wait<1>(p);
         if (MASK || within < whole || (ATOMIC && first + BN > S)) {
 #pragma unroll
@@ -137,10 +136,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
         products_begin();
         add_weights_times_rows(sum_v, weights, g_tile);
         products_end();
-        if constexpr (!GROUPS) {
-            if constexpr (REGISTERS) rows_times_rows(ds, v_rows, g_tile);
-            else rows_times_rows(ds, v_tile, me.own, g_tile);
-        }
+        if constexpr (!GROUPS) weigh();
         products_wait<1>(ds);
 #pragma unroll
         for (int n = 0; n < NT; ++n) {

@@ -56,20 +56,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
         const elem* k_tile = k_tiles + tile % STAGES * ROOM<BN>;
         const elem* v_tile = v_tiles + tile % STAGES * ROOM<BN>;
         float p[MT][NT][4], ds[MT][NT][4];
-        if constexpr (REGISTERS) {
-            if (tile == 0) {
-                rows_of<BM>(q_rows, q_tile, at.own);
-                rows_of<BM>(g_rows, g_tile, at.own);
-            }
-            products_begin();
-            rows_times_rows(p, q_rows, k_tile);
-            products_end();
-            rows_times_rows(ds, g_rows, v_tile);
-            products_end();
-        } else {
-            rows_times_rows(p, q_tile, at.own, k_tile);
-            rows_times_rows(ds, g_tile, at.own, v_tile);
+        if (REGISTERS && tile == 0) {
+            rows_of<BM>(q_rows, q_tile, at.own);
+            rows_of<BM>(g_rows, g_tile, at.own);
         }
+        products_begin();
+        if constexpr (REGISTERS) rows_times_rows(p, q_rows, k_tile);
+        else rows_times_rows<BM>(p, q_tile, at.own, k_tile);
+        products_end();
+        if constexpr (REGISTERS) rows_times_rows(ds, g_rows, v_tile);
+        else rows_times_rows<BM>(ds, g_tile, at.own, v_tile);
+        products_end();
         products_wait<1>(p);
         if (tile >= at.whole) {
 #pragma unroll

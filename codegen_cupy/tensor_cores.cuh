@@ -149,6 +149,7 @@ __device__ __forceinline__ float exp2_fast(float x) { float y = exp2f(x); return
 // being the 8 columns from 8 (FROM + n) on in c[FROM + n].  b comes from a panel: rows of 64 elements of 2 bytes, from a
 // multiple of 1024 bytes on, in which chunk i (8 elements) of row r stands in place i ^ r % 8.
 //   b[k][n] = panel[n][16 step + k];  TURNED: panel[16 step + k][n];  FRESH: c = a b
+// a may come from another panel: a[m][k] = rows[m][16 step + k].
 // Products run behind the threads: wgmma_begin, any number of products, wgmma_end make a bundle; wgmma_wait<N>(c) waits for all
 // but the last N bundles.  Until then nobody may touch c, a, or the panel.  wgmma_sees_shared: what this thread has
 // written to shared memory is seen by products that begin after the next barrier.
@@ -168,37 +169,55 @@ __device__ __forceinline__ unsigned long long panel_place(const void* panel, int
     return low + bytes / 16 | (unsigned long long)(1u << 30 | 64) << 32;
 }
 #define WGMMA_SUM(n) "+f"(c[FROM + n][0]), "+f"(c[FROM + n][1]), "+f"(c[FROM + n][2]), "+f"(c[FROM + n][3])
-#define WGMMA_64x64x16(type)                                                                                       \
+#define WGMMA_64x64x16(type, operands, ...)                                                                         \
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                        \
         " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,"  \
-        "%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, %38, 1, 1, %37;"                                                 \
+        "%28,%29,%30,%31}, " operands                                                                               \
         : WGMMA_SUM(0), WGMMA_SUM(1), WGMMA_SUM(2), WGMMA_SUM(3), WGMMA_SUM(4), WGMMA_SUM(5), WGMMA_SUM(6), WGMMA_SUM(7) \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(panel_place(panel, step * (TURNED ? 2048 : 32))), "n"(TURNED), "n"(!FRESH))
-template <int TURNED, int FROM, bool FRESH, int COUNT>
-__device__ __forceinline__ void wgmma_64x64x16(float (&c)[COUNT][4], const unsigned (&a)[4], const bf16* panel, int step) {
-    WGMMA_64x64x16("bf16");
-}
-template <int TURNED, int FROM, bool FRESH, int COUNT>
-__device__ __forceinline__ void wgmma_64x64x16(float (&c)[COUNT][4], const unsigned (&a)[4], const f16* panel, int step) {
-    WGMMA_64x64x16("f16");
-}
+        : __VA_ARGS__, "l"(panel_place(panel, step * (TURNED ? 2048 : 32))), "n"(!FRESH), "n"(TURNED))
+#define WGMMA_FUNCTIONS(elem, type)                                                                                 \
+    template <int TURNED, int FROM, bool FRESH, int COUNT>                                                          \
+    __device__ __forceinline__ void wgmma_64x64x16(float (&c)[COUNT][4], const unsigned (&a)[4], const elem* panel, int step) { \
+        WGMMA_64x64x16(type, "{%32,%33,%34,%35}, %36, %37, 1, 1, %38;", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])); \
+    }                                                                                                               \
+    template <int TURNED, int FROM, bool FRESH, int COUNT>                                                          \
+    __device__ __forceinline__ void wgmma_64x64x16(float (&c)[COUNT][4], const elem* rows, const elem* panel, int step) { \
+        WGMMA_64x64x16(type, "%32, %33, %34, 1, 1, 0, %35;", "l"(panel_place(rows, step * 32)));                    \
+    }
+WGMMA_FUNCTIONS(bf16, "bf16")
+WGMMA_FUNCTIONS(f16, "f16")
 #else
 __device__ __forceinline__ void wgmma_begin() {}
 __device__ __forceinline__ void wgmma_end() {}
 __device__ __forceinline__ void wgmma_sees_shared() {}
 template <int N, int COUNT> __device__ __forceinline__ void wgmma_wait(float (&)[COUNT][4]) {}
+template <class E> __device__ __forceinline__ float in_panel(const E* panel, int row, int column) {
+    return to_float(panel[64 * row + 8 * (column / 8 ^ row % 8) + column % 8]);
+}
 template <int TURNED, int FROM, bool FRESH, int COUNT, class E>
-__device__ __forceinline__ void wgmma_64x64x16(float (&c)[COUNT][4], const unsigned (&a)[4], const E* panel, int step) {
-    float rows[2][16];
-    mma_rows(rows, a, E());
+__device__ __forceinline__ void wgmma_of(float (&c)[COUNT][4], const float (&a)[2][16], const E* panel, int step) {
     for (int n = 0; n < 8; ++n)
         for (int e = 0; e < 2; ++e) {
+            int across = 8 * n + tt_lane() % 4 * 2 + e;
             if (FRESH) c[FROM + n][e] = c[FROM + n][2 + e] = 0.0f;
             for (int k = 0; k < 16; ++k) {
-                int across = 8 * n + tt_lane() % 4 * 2 + e, along = 16 * step + k, row = TURNED ? along : across, column = TURNED ? across : along;
-                float b = to_float(panel[64 * row + 8 * (column / 8 ^ row % 8) + column % 8]);
-                for (int half = 0; half < 2; ++half) c[FROM + n][2 * half + e] += rows[half][k] * b;
+                float b = TURNED ? in_panel(panel, 16 * step + k, across) : in_panel(panel, across, 16 * step + k);
+                for (int half = 0; half < 2; ++half) c[FROM + n][2 * half + e] += a[half][k] * b;
             }
         }
+}
+template <int TURNED, int FROM, bool FRESH, int COUNT, class E>
+__device__ __forceinline__ void wgmma_64x64x16(float (&c)[COUNT][4], const unsigned (&a)[4], const E* panel, int step) {
+    float mine[2][16];
+    mma_rows(mine, a, E());
+    wgmma_of<TURNED, FROM, FRESH>(c, mine, panel, step);
+}
+template <int TURNED, int FROM, bool FRESH, int COUNT, class E>
+__device__ __forceinline__ void wgmma_64x64x16(float (&c)[COUNT][4], const E* rows, const E* panel, int step) {
+    float mine[2][16];
+    for (int half = 0; half < 2; ++half)
+        for (int k = 0; k < 16; ++k)
+            mine[half][k] = in_panel(rows, threadIdx.x / 32 % 4 * 16 + tt_lane() / 4 + 8 * half, 16 * step + k);
+    wgmma_of<TURNED, FROM, FRESH>(c, mine, panel, step);
 }
 #endif

@@ -10,8 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen_cupy import attention, emulate, nvrtc
-from codegen_cupy.attention import Problem, Tiles
+from codegen_cupy import attention, attention_tiles, emulate, nvrtc
+from codegen_cupy.attention import Problem
+from codegen_cupy.attention_tiles import Tiles
 from codegen_cupy.host import Launch, View
 from tinytorch import dtypes
 from tinytorch.ops import flash
@@ -97,8 +98,8 @@ CASES: list[tuple[Any, str, dict[str, Any], Tiles]] = [
     ((2, 2, 1, 50, 37, 33, 33), "float64", {"mask": "added"}, Tiles()),
     ((1, 2, 1, 34, 37, 20, 20), "bfloat16", {"causal": True}, Tiles()),  # rows that are no multiple of 16 bytes
     ((1, 2, 1, 90, 75, 64, 64), "bfloat16", {"causal": True}, GROUP),
-    ((1, 1, 1, 150, 171, 64, 64), "float16", {}, replace(GROUP, warps=8, stages=3)),
-    ((1, 2, 2, 70, 130, 120, 120), "bfloat16", {"mask": "bool"}, replace(GROUP, other=128, ahead=False)),
+    ((1, 1, 1, 150, 130, 64, 64), "float16", {}, replace(GROUP, warps=8, stages=3, registers=False)),
+    ((1, 1, 1, 70, 130, 120, 120), "bfloat16", {"mask": "bool"}, replace(GROUP, other=128, ahead=False)),
     ((1, 2, 1, 80, 90, 56, 56), "float16", {"causal": True, "mask": "added", "dropout": 0.3}, GROUP),
 ]
 
@@ -114,23 +115,28 @@ def test_kernels_are_the_row(number: int) -> None:
     compare(back_arrays, back_wants, TOLERANCE[kind])
 
 
-@pytest.mark.parametrize("d", [64, 256])
-def test_default_tiles(d: int) -> None:
+@pytest.mark.parametrize(("d", "groups"), [(64, False), (64, True), (256, False)])
+def test_proposed_tiles(d: int, groups: bool) -> None:
+    """The first of each kind."""
+    forward_tiles, keys_tiles, queries_tiles = (
+        next(t for t in propose(d) if t.groups == groups)
+        for propose in (attention_tiles.forward_tiles, attention_tiles.keys_tiles, attention_tiles.queries_tiles)
+    )
     (forward, arrays, wants), (backward, back_arrays, back_wants) = Case((1, 1, 1, 140, 140, d, d), "bfloat16", causal=True).both()
-    run(attention.forward(forward), arrays, False)
+    run(attention.forward(forward, forward_tiles), arrays, False)
     compare(arrays, wants, 1.2e-2)
-    run(attention.backward(backward), back_arrays, False)
+    run(attention.backward(backward, keys_tiles, queries_tiles), back_arrays, False)
     compare(back_arrays, back_wants, 1.2e-2)
 
 
-@pytest.mark.parametrize(("number", "check"), [(1, True), (4, False)])
-def test_fused_backward(number: int, check: bool) -> None:
+@pytest.mark.parametrize(("number", "check", "tiles"), [(1, True, Tiles(2, 1, 32, 2, 1, True)), (4, False, Tiles(2, 1, 32, 2, 1, True)), (10, False, replace(GROUP, registers=False))])
+def test_fused_backward(number: int, check: bool, tiles: Tiles) -> None:
     """The gradient of queries summed atomically by the kernel of keys."""
     sizes, kind, params, _ = CASES[number]
     _, (backward, arrays, wants) = Case(sizes, kind, **params).both()
     arrays["dq_sum"] = np.zeros(sizes[:2] + (sizes[3], sizes[5]), np.float32)
     backward = replace(backward, views={**backward.views, "dq_sum": view("dq_sum", arrays["dq_sum"])})
-    run(attention.fused_backward(backward, Tiles(2, 1, 32, 2, 1, True)), arrays, check)
+    run(attention.fused_backward(backward, tiles), arrays, check)
     compare(arrays, wants, TOLERANCE[kind])
 
 
@@ -164,9 +170,10 @@ def test_compiles_for_gpus(number: int, arch: str) -> None:
 def test_every_proposed_tile_fits() -> None:
     for d in (64, 128, 256):
         for propose, shared in (
-            (attention.forward_tiles, attention.forward_shared), (attention.keys_tiles, attention.keys_shared),
-            (attention.queries_tiles, attention.queries_shared),
-            (attention.fused_tiles, partial(attention.keys_shared, atomic=True)),
-        ):  # fmt: skip
+            (attention_tiles.forward_tiles, attention_tiles.forward_shared),
+            (attention_tiles.keys_tiles, attention_tiles.keys_shared),
+            (attention_tiles.queries_tiles, attention_tiles.queries_shared),
+            (attention_tiles.fused_tiles, partial(attention_tiles.keys_shared, atomic=True)),
+        ):
             for tiles in propose(d):
-                assert tiles.stages >= 2 and shared(d, tiles) * tiles.resident <= attention.SHARED_LIMIT
+                assert tiles.stages >= 2 and shared(d, tiles) * tiles.resident <= attention_tiles.SHARED_LIMIT
