@@ -1,4 +1,5 @@
-"""Sums of one-hot rows in closed form: ``sum over j of (j == t ? v : 0)`` is ``v`` where ``t`` is one of the ``j``.
+"""One-hot rows: their sums in closed form, ``sum over j of (j == t ? v : 0)`` is ``v`` where ``t`` is one of the ``j``; and
+comparisons with ``j`` in 32 bits.
 
 Stage: codegen.  In, out: ``Nest``.  The gradient of a gather is zero but for one element, and the gradient of softmax
 wants the sum over its row: a loop over 50,000 classes to find one number.  Read next: ``rows``.
@@ -11,7 +12,7 @@ from dataclasses import replace
 from codegen_cupy.nest import Flat, Nest, defined, used, walk
 from compiler.loop.ir import Index, Init, Let, Loop, Stmt, Update
 from compiler.sym.expr import Symbol, lift
-from tinytorch.dtypes import bool_
+from tinytorch.dtypes import bool_, int32
 
 #: Functions that are zero wherever all their varying operands are.
 _KEEP_ZERO = frozenset(("neg", "cast", "abs"))
@@ -35,6 +36,40 @@ def closed(nest: Nest) -> Nest:
             body += short
             gone |= {x.names[0] for x in walk((s,)) if isinstance(x, Update)}
     return replace(nest, body=tuple(s for s in body if not (isinstance(s, Init) and s.names[0] in gone)))
+
+
+def narrowed(nest: Nest) -> Nest:
+    """Places along a row compared as 32-bit numbers: ``t`` is narrowed once per row, a ``t`` outside of it to -1."""
+    body: list[Stmt] = []
+    for s in nest.body:
+        if isinstance(s, Loop) and isinstance(s.extent, int) and 0 < s.extent < 2**31 and not isinstance(s, Flat):
+            before, s = _narrowed(s)
+            body += before
+        body.append(s)
+    return replace(nest, body=tuple(body))
+
+
+def _narrowed(loop: Loop) -> tuple[list[Stmt], Loop]:
+    inside = set(defined(loop.body))
+    places = {s.name for s in loop.body if isinstance(s, Index) and lift(s.expr) is Symbol(loop.axis)}
+    before: list[Stmt] = []
+    body: list[Stmt] = []
+    for s in loop.body:
+        found = _compared(s, places, inside) if isinstance(s, Let) and s.fn == "eq" else None
+        if found is None:
+            body.append(s)
+            continue
+        hit, target = found
+        assert isinstance(s, Let)
+        place = next(str(a) for a in s.args if a in places)
+        least, most, within, short, narrow = (f"{hit}_{x}" for x in ("least", "most", "within", "short", "target"))
+        before += [
+            Let(least, "ge", (target, 0), bool_), Let(most, "lt", (target, loop.extent), bool_),
+            Let(within, "bit_and", (least, most), bool_), Let(short, "cast", (target,), int32),
+            Let(narrow, "where", (within, short, -1), int32),
+        ]  # fmt: skip
+        body += [Let(f"{hit}_place", "cast", (place,), int32), replace(s, args=(f"{hit}_place", narrow))]
+    return before, replace(loop, body=tuple(body))
 
 
 def _closed(loop: Loop, inits: dict[str, Init]) -> list[Stmt] | None:

@@ -65,6 +65,7 @@ class RowKernel:
         self.scratch: list[Scratch] = []
         self.stored: set[str] = set()  # buffers written since the last barrier
         self.read: set[tuple[str, Any]] = set()  # (buffer, place in the row) read since then
+        self.joins = False  # do teams of several warps join parts at one point after another?
         self.met = False  # have the blocks of the cluster waited for each other?
         self.several = schedule.team > WARP or schedule.kind == "column"
         self.kept = Kept({})
@@ -115,6 +116,10 @@ class RowKernel:
             ahead = self._ahead() if s.prefetch and per_block == 1 else {}
             if ahead:
                 self._ask(first, points, ahead)
+            joined = any(x.kind == "reduce" for x in inner_loops(self.nest))
+            self.joins = joined and s.team > WARP
+            if self.joins:
+                e.line("int turn = 0;  // of two places where warps show their parts: who is late still reads the other one")
             with e.block(f"for ({t} first = {first}; first < {points}; first += {step})"):
                 self._place("first", within if per_block > 1 else None, points)
                 for key, name in ahead.items():
@@ -128,8 +133,8 @@ class RowKernel:
                 if ahead:
                     self._ask(f"first + {step}", points, ahead)
                 self._point()
-                if self.several:
-                    e.line("__syncthreads();")
+                if self.joins:
+                    e.line("turn ^= 1;")
         else:
             self._place(first, within if per_block > 1 else None, points)
             self._point()
@@ -356,7 +361,8 @@ class RowKernel:
             warps = s.team // WARP
             parts = [(acc, x, self._fresh(f"{x}_parts")) for acc, x in accs]
             for acc, _, name in parts:
-                e.line(f"__shared__ {acc.type} {name}[{s.threads // WARP}];")
+                e.line(f"__shared__ {acc.type} {name}{'[2]' if self.joins else ''}[{s.threads // WARP}];")
+            parts = [(acc, x, f"{name}[turn]" if self.joins else name) for acc, x, name in parts]
             mine = f"threadIdx.x % {warps}" if s.rows == 1 else f"team * {warps} + threadIdx.x % {warps}"
             stores = " ".join(f"{name}[threadIdx.x / 32] = {x};" for _, x, name in parts)
             e.line(f"if (threadIdx.x % 32 == 0) {{ {stores} }}")
