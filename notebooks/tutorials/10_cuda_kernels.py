@@ -19,7 +19,7 @@
 # watches every access to memory, which a real device would not.
 #
 # Files to have open: `codegen_cupy/schedule.py` (which loop becomes what), `pointwise.py` and `rows.py` (the text),
-# `emulate/device.h` and `emulate/runtime.cpp` (the machine).
+# `gemm.cuh` and `gemm_tiles.cuh` (products), `emulate/device.h` and `emulate/runtime.cpp` (the machine).
 #
 # **Predict.** `gate` works on 1000 × 1000 numbers. With 128 threads a block and one element a thread, how many blocks?
 # Which row and column belong to thread 5 of block 9? And why might a thread want *four* neighbours?
@@ -30,6 +30,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinytorch as torch
+import tinytorch.nn.functional as F
 from codegen_cupy import build, emulate
 from codegen_cupy.host import Launch
 from compiler.aot.joint import trace
@@ -281,6 +282,52 @@ for n in (1, 31, 100, 128, 1000):
 # A thread with no element holds the pair of nothing, $(-\infty, 0)$. Joining two such pairs computes $-\infty + \infty$.
 # And the very first `join` of each thread joins nothing with something: is that one safe? (Yes: $e^{-\infty} = 0$.)
 #
+# ## A product, tile by tile
+#
+# Matrix products go to a library, but not all: a convolution is a product whose right factor lies nowhere. Its element
+# (channel and place in the window; pixel) is one number of the image, found by arithmetic. So the kernel below makes a
+# tile of the result per block, as any product does, and *gathers* the tiles of the windows while it runs. What the program
+# does with the result next, here a bias and a ReLU, happens before the result ever reaches memory.
+#
+# **Predict.** Which of the two operands can be copied 16 bytes at a time, which cannot, and why?
+
+# %%
+
+
+def layer(x, w, b):
+    return F.relu(F.conv2d(x, w, b, padding=1))
+
+
+images, weights, bias = torch.randn(2, 8, 10, 10), torch.randn(16, 8, 3, 3), torch.randn(16)
+program = program_of(layer, images, weights, bias)
+(conv_launch,) = launches_of(program)
+print(kernel_text(conv_launch))
+made = program([images.numpy(), weights.numpy(), bias.numpy()])[0]
+np.testing.assert_allclose(made, layer(images, weights, bias).numpy(), rtol=1e-4, atol=1e-5)
+
+# %% [markdown]
+# `a` is *copied*: a row of the weights, $8 \cdot 3 \cdot 3 = 72$ numbers, begins and ends at a multiple of 16 bytes. `b` is
+# *gathered*: windows begin anywhere. `sum_products` (`gemm.cuh`) is the loop: tiles arrive `STAGES - 1` steps before they are
+# needed, in a ring, and one barrier a step is enough. Why? The slot that is filled now is the one that all threads left
+# before the barrier.
+#
+# Shared memory has 32 banks of 4 bytes, and lanes that ask for different words of one bank wait for each other. Eight lanes
+# read 16 bytes each of one column of a tile, from eight lines. **Predict** how long they take if lines of 128 bytes lie one
+# behind the other.
+
+# %%
+
+
+def rounds(place):
+    """Passes that eight lanes need to read chunk 3 of lines 0 to 7, 16 bytes each: the fullest bank decides."""
+    banks = [(place(line, 3) * 4 + word) % 32 for line in range(8) for word in range(4)]
+    return max(banks.count(n) for n in banks)
+
+
+print("as they lie:", rounds(lambda line, chunk: 8 * line + chunk))
+print("chunks changing places (`spot` in gemm_tiles.cuh):", rounds(lambda line, chunk: 8 * line + (chunk ^ line % 8)))
+
+# %% [markdown]
 # ## Property test
 #
 # The claim: *rows of any length, threads in any order, no race, and NumPy's result.*

@@ -1,0 +1,317 @@
+"""Own products and convolutions on the emulated machine: equal to NumPy for odd sizes, layouts and types, without races;
+what follows a product becomes part of it; the tuner keeps only what is right; the text compiles for GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tinytorch as torch
+import tinytorch.nn.functional as F
+from codegen_cupy import convolution, emulate, gemm, nvrtc, ways
+from codegen_cupy.gemm import Problem, Tiles
+from codegen_cupy.host import Call, Launch, Memory, Step, View
+from codegen_cupy.program import Program
+from tinytorch import dtypes
+from tinytorch.ops import convolution as rows
+
+needs_compiler = pytest.mark.skipif(not emulate.available(), reason="the emulator needs a C++ compiler")
+TYPES = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}
+TOLERANCE = {"bfloat16": 8e-3, "float16": 1e-3, "float32": 2e-6, "tf32": 1e-3}
+
+
+def view(name: str, a: np.ndarray) -> View:
+    return View(name, a.shape, tuple(s // a.itemsize for s in a.strides), 0)
+
+
+def run(steps: list[Step], arrays: dict[str, np.ndarray], check: bool) -> None:
+    for s in steps:
+        if isinstance(s, Memory):
+            arrays[s.name] = np.full(s.items, np.nan, s.dtype.np)
+        elif isinstance(s, Launch):
+            kernel = emulate.compile_kernel(s.source.text, s.source.name, check=check)
+            kernel(s.grid, s.source.block, [arrays[b] for b in s.buffers])
+
+
+def compare(got: np.ndarray, want: np.ndarray, tolerance: float) -> None:
+    want = want.astype(np.float64)
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=0, atol=tolerance * np.abs(want).max())
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+def matmul(kind: str, sizes: tuple[int, ...], turned: str, tiles: Tiles, *, check: bool) -> None:
+    *batch, m, k, n = sizes
+    rng, dtype = np.random.default_rng(3), TYPES.get(kind, np.float32)
+
+    def new(letter: str, *shape: int) -> np.ndarray:
+        if letter and letter in turned:
+            return new("", *shape[:-2], shape[-1], shape[-2]).swapaxes(-1, -2)
+        return rng.standard_normal(shape).astype(dtype)
+
+    x, y, out = new("x", *batch, m, k), new("y", *batch, k, n), new("d", *batch, m, n)
+    out[...] = np.nan
+    p = gemm.matmul(view("x", x), view("y", y), view("out", out), dtypes.from_numpy(np.dtype(dtype)), tf32=kind == "tf32")
+    assert p is not None and gemm.possible(p, tiles)
+    run(gemm.launches(p, tiles), {"x": x, "y": y, "out": out}, check)
+    compare(out, x.astype(np.float64) @ y.astype(np.float64), TOLERANCE[kind])
+
+
+TENSOR, PLAIN = Tiles(32, 32, 32, 1, 2, 2), Tiles(32, 64, 16, 2, 1, 3)
+MATMULS = [
+    ("bfloat16", (40, 72, 48), "", TENSOR), ("bfloat16", (40, 72, 48), "x", TENSOR), ("float16", (40, 72, 48), "y", TENSOR),
+    ("float16", (40, 72, 48), "xyd", TENSOR), ("bfloat16", (37, 45, 29), "y", Tiles(32, 64, 32, 1, 2, 3)),
+    ("bfloat16", (70, 40, 136), "", Tiles(64, 128, 64, 2, 2, 3)), ("float16", (2, 37, 200, 32), "y", Tiles(32, 32, 32, 1, 2, 3, parts=3)),
+    ("tf32", (40, 72, 48), "", TENSOR), ("tf32", (40, 72, 48), "xy", TENSOR), ("tf32", (33, 50, 31), "x", TENSOR),
+    ("float32", (40, 72, 48), "", PLAIN), ("float32", (40, 72, 48), "xy", PLAIN), ("float32", (37, 45, 29), "d", PLAIN),
+    ("float32", (3, 1, 9, 5, 34), "y", Tiles(32, 32, 16, 2, 1, 2)), ("float32", (17, 300, 20), "", Tiles(32, 64, 16, 1, 2, 4, parts=4)),
+]  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize("number", range(len(MATMULS)))
+def test_products_are_numpys(number: int) -> None:
+    kind, sizes, turned, tiles = MATMULS[number]
+    matmul(kind, sizes, turned, tiles, check=number % 2 == 0)
+
+
+@needs_compiler
+def test_a_block_order_reaches_every_tile() -> None:
+    """More than eight rows of tiles, the last band not full."""
+    matmul("bfloat16", (11 * 32 + 3, 32, 96), "", TENSOR, check=False)
+
+
+def test_what_does_not_fit_is_said_before_it_is_tried() -> None:
+    p = gemm.matmul(View("x", (64, 64), (64, 1), 0), View("y", (64, 64), (64, 1), 0), View("d", (64, 64), (64, 1), 0), dtypes.float32)
+    assert p is not None and gemm.possible(p, Tiles(64, 64, 16, 2, 2, 3))
+    assert not gemm.possible(p, Tiles(256, 256, 64, 2, 4, 3))  # shared memory, registers
+    assert not gemm.possible(p, Tiles(64, 64, 16, 4, 4, 3))  # a warp's part is too narrow
+    assert all(gemm.possible(p, t) for t in gemm.candidates(p)) and gemm.default_tiles(p) in gemm.candidates(p)
+    assert gemm.matmul(View("x", (4, 4), (4, 1), 0), View("y", (4, 4), (4, 1), 0), View("d", (4, 4), (8, 2), 0), dtypes.float32) is None
+    assert gemm.matmul(View("x", (4, 4), (4, 1), 0), View("y", (4, 4), (4, 1), 0), View("d", (4, 4), (4, 1), 0), dtypes.float64) is None
+
+
+# --- convolutions -----------------------------------------------------------------------------------------------------
+CONVOLUTIONS: list[tuple[str, tuple[int, int, int], tuple[int, ...], int, dict[str, Any]]] = [
+    ("float32", (2, 3, 5), (9, 8), 3, {"padding": 1}),
+    ("bfloat16", (2, 8, 6), (7, 9), 3, {"stride": 2, "padding": 1}),
+    ("float16", (2, 6, 8), (10, 11), 3, {"padding": 2, "dilation": 2, "groups": 2}),
+    ("tf32", (2, 4, 4), (30,), 5, {"stride": 3, "padding": 2}),
+    ("bfloat16", (3, 16, 16), (8, 8), 1, {}),
+    ("float32", (2, 4, 4), (8, 6), 2, {"groups": 4, "stride": 2}),
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize("fn", ["conv", "conv_input", "conv_weight"])
+@pytest.mark.parametrize("number", range(len(CONVOLUTIONS)))
+def test_convolutions_are_the_rows(number: int, fn: str) -> None:
+    kind, channels, size, window, params = CONVOLUTIONS[number]
+    call, arrays, want = convolution_case(kind, channels, size, window, params, fn)
+    p = convolution.problem(call, dtypes.from_numpy(np.dtype(TYPES.get(kind, np.float32))))
+    assert p is not None
+    p = replace(p, tf32=kind == "tf32")
+    tiles = gemm.default_tiles(p)
+    if fn == "conv_weight" and number % 2:
+        tiles = replace(tiles, parts=2)
+    run(gemm.launches(p, tiles), arrays, check=number < 3)
+    compare(arrays["out"], want, TOLERANCE[kind])
+
+
+def convolution_case(kind: str, channels: Any, size: Any, window: int, params: dict[str, Any], fn: str) -> tuple[Call, dict[str, Any], np.ndarray]:
+    rng, dtype, nd = np.random.default_rng(5), TYPES.get(kind, np.float32), len(size)
+    n, c, o = channels
+    given: dict[str, Any] = {"stride": 1, "padding": 0, "dilation": 1, **params}
+    groups = given.pop("groups", 1)
+    full = {**{k: (v,) * nd for k, v in given.items()}, "groups": groups}
+    x = rng.standard_normal((n, c, *size)).astype(dtype)
+    w = rng.standard_normal((o, c // groups, *(window,) * nd)).astype(dtype)
+    y = rows._conv_kernel(np, x, w, **full)
+    g = rng.standard_normal(y.shape).astype(dtype)
+    args, more, want = {
+        "conv": ((x, w), {}, y),
+        "conv_input": ((g, w), {"size": size}, rows._conv_input_kernel(np, g, w, size, **full)),
+        "conv_weight": ((x, g), {"kernel": w.shape[2:]}, rows._conv_weight_kernel(np, x, g, w.shape[2:], **full)),
+    }[fn]
+    out = np.full(want.shape, np.nan, dtype)
+    call = Call(fn, (view("a", args[0]), view("b", args[1])), (view("out", out),), {**full, **more})
+    return call, {"a": args[0], "b": args[1], "out": out}, want
+
+
+def test_three_dimensions_are_left_to_the_row() -> None:
+    call, *_ = convolution_case("float32", (1, 2, 2), (4, 4, 4), 2, {}, "conv")
+    assert convolution.problem(call, dtypes.float32) is None
+
+
+# --- in programs ------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def on_the_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not emulate.available():
+        pytest.skip("the emulator needs a C++ compiler")
+    monkeypatch.setenv("TT_CUDA_EMULATE", "1")
+
+
+@pytest.fixture
+def recipes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What each program does: names of kernels, types of other steps."""
+    seen: list[list[str]] = []
+    made = Program.recipe
+
+    def recipe(self: Program, *args: Any, **kwargs: Any) -> Any:
+        out = made(self, *args, **kwargs)
+        seen.append([s.source.name if isinstance(s, Launch) else type(s).__name__ for s in out.steps])
+        return out
+
+    monkeypatch.setattr(Program, "recipe", recipe)
+    return seen
+
+
+@pytest.fixture
+def ours(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
+    """The first of our schedules wins every contest; gives the problems."""
+    problems: list[Problem] = []
+
+    def won(self: ways.Contest, make: dict[str, Callable[[], list[Step]]]) -> list[Step]:
+        problems.append(self.problem)
+        return next(steps() for way, steps in make.items() if way != "apart")
+
+    monkeypatch.setattr(ways.Contest, "won", won)
+    monkeypatch.setattr(ways, "WORTH", 1)
+    return problems
+
+
+def both(fn: Callable[..., Any], *args: Any, mode: str = "max-autotune-no-cudagraphs") -> None:
+    got, want = torch.compile(fn, mode=mode)(*(a.to("cuda") for a in args)), fn(*args)
+    for g, w in zip(got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,), strict=True):
+        compare(g.cpu().float().numpy(), w.float().numpy(), 1e-2 if w.dtype is torch.bfloat16 else 2e-6)
+
+
+def numbers(*shape: int, dtype: Any = torch.float32, seed: int = 0) -> Any:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape).astype(np.float32)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_bias_gelu_and_residual_are_part_of_the_product(on_the_emulator: None, ours: list[Problem], recipes: list[list[str]], dtype: Any) -> None:
+    def fn(x: Any, w: Any, b: Any, r: Any) -> Any:
+        return F.gelu(x @ w.T + b) + r
+
+    both(fn, numbers(2, 20, 64, dtype=dtype), numbers(96, 64, dtype=dtype, seed=1), numbers(96, dtype=dtype), numbers(2, 20, 96, dtype=dtype))
+    assert recipes[-1] == ["Memory", "gemm"] and len(ours) == 1
+
+
+def test_the_product_itself_is_stored_only_where_it_is_wanted(on_the_emulator: None, ours: list[Problem], recipes: list[list[str]]) -> None:
+    def used_twice(x: Any, w: Any) -> Any:
+        product = x @ w
+        return product, torch.relu(product).double()
+
+    both(used_twice, numbers(24, 40), numbers(40, 33))
+    assert recipes[-1].count("gemm") == 1 and recipes[-1].count("Memory") == 2
+
+
+def test_a_kernel_that_turns_the_result_follows_too(on_the_emulator: None, ours: list[Problem], recipes: list[list[str]]) -> None:
+    def fn(x: Any, w: Any) -> Any:
+        return (x @ w).reshape(2, 12, 3, 16).transpose(1, 2).contiguous() * 2
+
+    both(fn, numbers(24, 40), numbers(40, 48))
+    assert recipes[-1] == ["Memory", "gemm"]
+
+
+def test_a_sum_over_the_result_does_not_follow(on_the_emulator: None, ours: list[Problem], recipes: list[list[str]]) -> None:
+    both(lambda x, w: torch.softmax(x @ w, -1), numbers(24, 40), numbers(40, 48))
+    assert len(recipes[-1]) > 2 and "gemm" in recipes[-1]
+
+
+def test_factors_are_not_overwritten_by_what_follows(on_the_emulator: None, ours: list[Problem], recipes: list[list[str]]) -> None:
+    """The result may take over a factor's memory when kernels run one after the other; here other blocks still read it."""
+
+    def fn(x: Any, w: Any) -> Any:
+        a = torch.relu(x)
+        return torch.sin(a @ w) + a
+
+    both(fn, numbers(48, 48), numbers(48, 48, seed=1))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_bias_and_activation_are_part_of_a_convolution(on_the_emulator: None, recipes: list[list[str]], dtype: Any) -> None:
+    def fn(x: Any, w: Any, b: Any) -> Any:
+        return F.relu(F.conv2d(x, w, b, padding=1, stride=2))
+
+    both(fn, numbers(2, 3, 9, 8, dtype=dtype), numbers(8, 3, 3, 3, dtype=dtype), numbers(8, dtype=dtype), mode="default")
+    assert recipes[-1] == ["Memory", "conv"]
+
+
+def test_training_through_convolutions(on_the_emulator: None, recipes: list[list[str]]) -> None:
+    def step(x: Any, w1: Any, b: Any, w2: Any) -> Any:
+        return (F.conv1d(torch.tanh(F.conv2d(x, w1, b, padding=1)).flatten(2), w2, groups=2) ** 2).sum()
+
+    def gradients(fn: Callable[..., Any], device: str) -> list[np.ndarray]:
+        leaves = [a.detach().clone().to(device).requires_grad_() for a in (x, w1, b, w2)]
+        fn(*leaves).backward()
+        return [t.grad.cpu().numpy() for t in leaves]
+
+    x, w1, b, w2 = numbers(2, 2, 5, 6), numbers(4, 2, 3, 3, seed=1), numbers(4, seed=2), numbers(4, 2, 5, seed=3)
+    for got, want in zip(gradients(torch.compile(step), "cuda"), gradients(step, "cpu"), strict=True):
+        compare(got, want, 5e-6)
+    assert {"conv", "conv_input", "conv_weight"} <= {name.split("_joined")[0] for r in recipes for name in r}
+
+
+# --- the tuner --------------------------------------------------------------------------------------------------------
+def test_the_tuner_throws_wrong_schedules_away(on_the_emulator: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every one of our schedules is far faster than the library by this clock; one is right, and one cannot run."""
+    monkeypatch.setattr(ways, "WORTH", 1)
+    monkeypatch.setattr(ways, "MOST_TRIED", 3)
+    made, tried = gemm.launches, []
+
+    def launches(p: Problem, t: Tiles, *, strict: bool = False) -> list[Step]:
+        steps = made(p, t, strict=strict)
+        tried.append(gemm.label(t))
+        if len(tried) == 1:
+            return [replace(s, source=replace(s.source, text=s.source.text.replace("clear(sums);", "clear(sums); sums.at[0][0] = 1;"))) for s in steps]
+        if len(tried) == 2:
+            raise ValueError("no such kernel")
+        return steps
+
+    monkeypatch.setattr(gemm, "launches", launches)
+    clock = iter([1.0, 0.5, 0.25])
+    monkeypatch.setattr(ways.tune, "cold_seconds", lambda device, run: next(clock))
+    won: list[str] = []
+    search = ways.autotune.search
+    monkeypatch.setattr(ways.autotune, "search", lambda *args: won.append(search(*args)) or won[-1])
+    both(lambda x, w: x @ w, numbers(64, 64), numbers(64, 64))
+    assert len(tried) == 3 and [w.way for w in won] == [tried[2]]
+
+
+# --- the text ---------------------------------------------------------------------------------------------------------
+def texts() -> dict[str, str]:
+    """A product and the three convolutions in each arithmetic, small convolutions' tiles, large products'."""
+    out = {}
+    for kind, tf32, turned, fn in (
+        ("bfloat16", False, True, "conv"), ("float16", False, False, "conv_weight"), ("float32", False, True, "conv_input"), ("float32", True, False, "conv_weight"),
+    ):  # fmt: skip
+        dtype = dtypes.from_numpy(np.dtype(TYPES[kind]))
+        x = View("x", (256, 256), (1, 256) if turned else (256, 1), 0)
+        p = gemm.matmul(x, View("y", (256, 256), (256, 1), 0), View("d", (256, 256), (256, 1), 0), dtype, tf32=tf32)
+        call, *_ = convolution_case(kind, (2, 8, 8), (8, 8), 3, {"padding": 1}, fn)
+        q = convolution.problem(call, dtype)
+        assert p is not None and q is not None
+        out[f"gemm {kind} {tf32}"] = gemm.write(p, gemm.tiles(p, 128, 128))[0].text
+        out[f"{fn} {kind} {tf32}"] = gemm.write(replace(q, tf32=tf32), gemm.default_tiles(q))[0].text
+    return out
+
+
+@pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_nvrtc_compiles_every_kind(arch: str) -> None:
+    for name, text in texts().items():
+        assert nvrtc.compile_text(text, arch, name=f"{name.replace(' ', '_')}.cu")[:4] == b"\x7fELF", name
+
+
+def test_text(golden: Callable[[str], None]) -> None:
+    """The whole of a small kernel: a product with a bias behind it."""
+    p = gemm.matmul(View("x", (64, 96), (96, 1), 0), View("y", (96, 80), (1, 96), 0), View("d", (64, 80), (80, 1), 0), dtypes.bfloat16)
+    assert p is not None
+    golden(gemm.write(p, Tiles(64, 64, 32, 2, 2, 3))[0].text)
