@@ -1,6 +1,6 @@
 """Words for the scheduler: atomic memory, locks of the C library, a call by address.
 
-Stage: codegen_numba, used by ``pool`` only.  In: Numba's typing of a call.  Out: LLVM instructions.
+Stage: codegen_numba, used by ``pool`` only.  In: the types of a call.  Out: LLVM instructions.
 Read next: ``pool``.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
 
+from codegen_numba import types
 from codegen_numba.intrinsics import Word
 
 I64, I32 = ir.IntType(64), ir.IntType(32)
@@ -28,9 +28,8 @@ def word(name: str, result: types.Type, body: Callable[..., ir.Value]) -> None:
     def typed(*args: types.Type) -> Any:
         return result(*(POINTER if isinstance(a, types.CPointer) else types.int64 for a in args))
 
-    def write(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
-        out = body(builder, *values)
-        return context.get_dummy_value() if result == types.void else out
+    def write(builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+        return body(builder, *values)
 
     NAMES[name] = Word(name, typed, write)
 

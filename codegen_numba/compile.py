@@ -1,14 +1,12 @@
-"""From kernel source to machine code: Numba's front half, then LLVM with our own choice of passes.
+"""From kernel source to machine code: a front for the source, then LLVM with our own choice of passes.
 
 Stage: codegen_numba.  In: source of one function over C pointers and integers.  Out: an ELF object whose entry is
-``void tt_entry(int64 *args, int64 start, int64 stop, int64 part)``.  Numba parses, types and lowers (25 ms for a kernel,
-where its whole pipeline with wrappers takes three times that); what comes out needs neither Numba nor Python's API
-to run, so a cached object starts without importing Numba.  Read next: ``load``.
+``void tt_entry(int64 *args, int64 start, int64 stop, int64 part)``.  What comes out needs neither Numba nor Python's API to
+run, and a process that finds all its objects in the cache imports no part of the compiler.  Read next: ``translate``, ``load``.
 """
 
 from __future__ import annotations
 
-import linecache
 import re
 import threading
 from dataclasses import dataclass
@@ -48,35 +46,16 @@ def assembly(source: Source) -> str:
         return str(target.machine().emit_assembly(optimise(front(source))))
 
 
-# --- Numba's half ----------------------------------------------------------------------------------------------------
+# --- source to LLVM --------------------------------------------------------------------------------------------------
 def front(source: Source) -> str:
     """LLVM IR of the function and its entry, before optimisation."""
-    from numba.core import types
+    from codegen_numba.translate import translate
 
-    from codegen_numba import numba_front
-
-    arguments = [types.int64 if t == "size" else types.CPointer(getattr(types, t)) for _, t in source.params]
-    function = define(source)
-    module, inner = numba_front.lower(function, (*arguments, types.int64, types.int64, types.int64), source.alias)
+    module, inner = translate(source)
     if source.contract:
         allow_contraction(module)
-    add_entry(module, inner, source)
+    add_entry(module, inner, len(source.params))
     return str(module)
-
-
-def define(source: Source) -> Any:
-    """The function object; its text is known to ``linecache``, so tracebacks and Numba's errors show it."""
-    from codegen_numba.intrinsics import NAMES
-
-    filename = f"<tinytorch kernel {source.name}>"
-    linecache.cache[filename] = (len(source.text), None, source.text.splitlines(keepends=True), filename)
-    namespace: dict[str, Any] = dict(NAMES)
-    if source.pool:
-        from codegen_numba.atomics import NAMES as ATOMICS
-
-        namespace.update(ATOMICS)
-    exec(compile(source.text, filename, "exec"), namespace)
-    return namespace[source.name]
 
 
 def allow_contraction(module: Any) -> None:
@@ -88,17 +67,18 @@ def allow_contraction(module: Any) -> None:
                     instr.flags = [*instr.flags, "contract"]
 
 
-def add_entry(module: Any, inner: Any, source: Source) -> None:
-    """``entry(args, start, stop, part)``: unpack the block of arguments and call the function."""
+def add_entry(module: Any, inner: Any, params: int) -> None:
+    """``entry(args, start, stop, part)``: unpack the block of arguments and call the function, whose last arguments are
+    ``params`` from the block and those three; Numba's has two before, for its result and its exception."""
     from llvmlite import ir
 
     i64 = ir.IntType(64)
     entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [i64.as_pointer(), i64, i64, i64]), ENTRY)
     entry.attributes.add("nounwind")
     b = ir.IRBuilder(entry.append_basic_block())
-    ret, exc = (t.pointee for t in inner.function_type.args[:2])
-    values = [b.alloca(ret), b.alloca(exc)]
-    for n, want in enumerate(inner.function_type.args[2:-3]):
+    own = inner.function_type.args[: -params - 3]
+    values = [b.alloca(t.pointee) for t in own]
+    for n, want in enumerate(inner.function_type.args[len(own) : -3]):
         word = b.load(b.gep(entry.args[0], [i64(n)]))
         values.append(b.inttoptr(word, want) if isinstance(want, ir.PointerType) else word)
     b.call(inner, [*values, *entry.args[1:]])

@@ -1,8 +1,8 @@
 """The words of kernel source that plain Numba lacks, each with the LLVM it stands for.
 
-Stage: codegen_numba.  In: Numba's typing of a call.  Out: instructions at the place of the call, of the type of the
-first operand unless said otherwise.  ``NAMES`` is what kernel source may use.  Read next: ``spell`` (who uses them),
-``numba_front`` (who tells Numba of them).
+Stage: codegen_numba.  In: the types of a call.  Out: instructions at the place of the call, of the type of the first
+operand unless said otherwise.  ``NAMES`` is what kernel source may use.  Read next: ``spell`` (who uses them), ``front``
+(who writes calls of them), ``numba_front`` (who tells Numba of them).
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any
 
 from llvmlite import ir
 from llvmlite.ir.instructions import FastMathFlags
-from numba.core import types
 
-from codegen_numba import blas, math, product, random_rows, transpose, trig
+from codegen_numba import blas, math, product, random_rows, transpose, trig, types
 from codegen_numba.llvm import F32, F64, Machine, V
 
 NAMES: dict[str, Any] = {}
@@ -25,12 +24,12 @@ Body = Callable[..., V]
 
 @dataclass(frozen=True, eq=False)
 class Word:
-    """``typed(*argument types)`` gives a Numba signature; ``write(context, builder, signature, values)`` the value.
-    ``literal`` asks for the arguments' values where they are constants."""
+    """``typed(*argument types)`` gives a signature; ``write(builder, signature, values)`` the value, None of a call that
+    has none.  ``literal`` asks for the arguments' values where they are constants."""
 
     name: str
     typed: Callable[..., Any]
-    write: Callable[..., ir.Value]
+    write: Callable[..., ir.Value | None]
     literal: bool = False
 
 
@@ -44,7 +43,7 @@ def word(name: str, arity: int, body: Body, result: Callable[..., types.Type] | 
         out = result if isinstance(result, types.Type) else args[0] if result is None else result(*args)
         return out(*args)
 
-    def write(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+    def write(builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
         m = Machine(builder, F32 if signature.args[0] == types.float32 else F64)
         m.types = signature.args
         return body(m, *(V(m, v) for v in values)).v
@@ -335,9 +334,9 @@ def _scratch(name: str, t: types.Type) -> None:
     def typed(n: types.Type) -> Any:
         return types.CPointer(t)(n) if isinstance(n, types.IntegerLiteral) else None
 
-    def write(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+    def write(builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
         with builder.goto_entry_block():
-            block = builder.alloca(context.get_value_type(t), size=signature.args[0].literal_value)
+            block = builder.alloca(t.llvm, size=signature.args[0].literal_value)
             block.align = 64
         return block
 
@@ -353,27 +352,26 @@ def _pointers(*places: int) -> Callable[..., Any]:
     return typed
 
 
-def _turn_in(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+def _turn_in(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
     """``turn_in(source, at, stride, tile, width, rows, cols)``: see ``transpose``; ``at`` is where the tile begins."""
     source, at, stride, tile, width, rows, cols = values
-    return _turn(context, builder, builder.gep(source, [at]), stride, tile, width, rows, cols)
+    _turn(builder, builder.gep(source, [at]), stride, tile, width, rows, cols)
 
 
-def _turn_out(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+def _turn_out(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
     """``turn_out(tile, width, target, at, stride, rows, cols)``: the other way."""
     tile, width, target, at, stride, rows, cols = values
-    return _turn(context, builder, tile, width, builder.gep(target, [at]), stride, rows, cols)
+    _turn(builder, tile, width, builder.gep(target, [at]), stride, rows, cols)
 
 
-def _turn(context: Any, builder: ir.IRBuilder, source: ir.Value, a: Any, target: ir.Value, *rest: Any) -> ir.Value:
-    bits = context.get_abi_sizeof(source.type.pointee) * 8
+def _turn(builder: ir.IRBuilder, source: ir.Value, a: Any, target: ir.Value, *rest: Any) -> None:
+    bits = {ir.FloatType: 32, ir.DoubleType: 64}.get(type(source.type.pointee)) or source.type.pointee.width
     pointer = ir.IntType(bits).as_pointer()
     fn = transpose.turn(builder.module, bits)
     builder.call(fn, [builder.bitcast(source, pointer), a, builder.bitcast(target, pointer), *rest])
-    return context.get_dummy_value()
 
 
-def _gemm(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+def _gemm(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
     """``gemm_float32(address, ta, tb, m, n, k, alpha, a, a_at, lda, b, b_at, ldb, beta, c, c_at, ldc)``: CBLAS, row-major,
     with the place of each matrix in its buffer."""
     address, ta, tb, m, n, k, alpha, a, a_at, lda, b, b_at, ldb, beta, c, c_at, ldc = values
@@ -383,7 +381,6 @@ def _gemm(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> i
     fn = builder.inttoptr(address, kind.as_pointer())
     ta, tb = builder.trunc(ta, i32), builder.trunc(tb, i32)
     builder.call(fn, [i32(blas.ROW_MAJOR), ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc])
-    return context.get_dummy_value()
 
 
 def _gemm_typed(t: types.Type) -> Callable[..., Any]:
@@ -395,21 +392,19 @@ for _name in ("float32", "float64"):
     NAMES[f"gemm_{_name}"] = Word(f"gemm_{_name}", _gemm_typed(getattr(types, _name)), _gemm)
 
 
-def _product(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+def _product(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
     """``product(c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, m, n, k, keep)``: see that file."""
     c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, *rest = values
     c, a, b = builder.gep(c, [c_at]), builder.gep(a, [a_at]), builder.gep(b, [b_at])
     builder.call(product.product(builder.module), [c, c_row, a, a_row, a_column, b, *rest])
-    return context.get_dummy_value()
 
 
 NAMES["product"] = Word("product", _pointers(0, 3, 7), _product)
 
 
-def _philox_row(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+def _philox_row(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
     """``philox_row(row, seed, counter, blocks)``: see ``random_rows``."""
     builder.call(random_rows.row_function(builder.module), values)
-    return context.get_dummy_value()
 
 
 NAMES["philox_row"] = Word("philox_row", _pointers(0), _philox_row)

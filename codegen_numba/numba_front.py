@@ -1,6 +1,7 @@
-"""The few passes of Numba that kernels need: bytecode to typed IR to an llvmlite module, and not a step further.
+"""Numba on kernel source: bytecode to typed IR to an llvmlite module, and not a step further.
 
 Stage: codegen_numba.  In: a Python function and the types of its arguments.  Out: the module and its one function.
+Kernel source means what comes out here; ``front`` is a short cut, and leaves to this file what it does not know.
 This is the only file that touches Numba's inner parts.  Read next: ``compile``.
 """
 
@@ -11,6 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import compiler, cpu, typed_passes, types, untyped_passes
+from numba.core import typing as numba_typing
 from numba.core.compiler_machinery import LoweringPass, PassManager, register_pass
 from numba.core.funcdesc import PythonFunctionDescriptor
 from numba.core.lowering import Lower
@@ -18,6 +20,7 @@ from numba.core.typing.context import BaseContext
 from numba.core.typing.templates import AbstractTemplate
 
 from codegen_numba import atomics, intrinsics
+from codegen_numba import types as ours
 
 
 class _Library:
@@ -119,15 +122,37 @@ def teach(typing: Typing, target: Target, word: intrinsics.Word) -> None:
     """Make a word known: a template that types its calls, and what to write for one."""
 
     def generic(self: Any, args: Any, kws: Any) -> Any:
-        return None if kws else word.typed(*args)
+        found = None if kws else word.typed(*map(as_ours, args))
+        return None if found is None else numba_typing.signature(*map(as_numba, (found.return_type, *found.args)))
+
+    def write(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
+        own = ours.Signature(as_ours(signature.return_type), tuple(map(as_ours, signature.args)))
+        out = word.write(builder, own, values)
+        return context.get_dummy_value() if own.return_type is ours.void else out
 
     members = {"key": word, "generic": generic, "prefer_literal": word.literal}
     typing.insert_global(word, types.Function(type(f"Template_{word.name}", (AbstractTemplate,), members)))
-    target.insert_func_defn([(word.write, word, (types.VarArg(types.Any),))])
+    target.insert_func_defn([(write, word, (types.VarArg(types.Any),))])
 
 
-def lower(function: Any, arguments: tuple[Any, ...], alias: bool) -> tuple[ir.Module, ir.Function]:
-    """``function`` on ``arguments`` (Numba types; pointers do not overlap unless ``alias``) as LLVM IR."""
+def as_numba(t: ours.Type) -> Any:
+    if isinstance(t, ours.CPointer):
+        return types.CPointer(as_numba(t.element))
+    if isinstance(t, ours.IntegerLiteral):
+        return types.literal(t.literal_value)
+    return {"bool": types.boolean, "void": types.void}.get(t.name) or getattr(types, t.name)
+
+
+def as_ours(t: Any) -> ours.Type:
+    if isinstance(t, types.CPointer):
+        return ours.CPointer(as_ours(t.dtype))
+    if isinstance(t, types.IntegerLiteral):
+        return ours.IntegerLiteral(t.literal_value)
+    return ours.void if t in (types.void, types.none) else ours.BY_NAME[t.name]
+
+
+def lower(function: Any, arguments: list[ours.Type], alias: bool) -> tuple[ir.Module, ir.Function]:
+    """``function`` on ``arguments`` (pointers do not overlap unless ``alias``) as LLVM IR."""
     typing, target = contexts()
     flags: Any = compiler.Flags()
     flags.no_compile = True
@@ -135,6 +160,6 @@ def lower(function: Any, arguments: tuple[Any, ...], alias: bool) -> tuple[ir.Mo
     flags.error_model = "numpy"
     flags.noalias = not alias
     library = _Library(target.codegen())
-    pipeline = Front(typing, target, library, arguments, types.void, flags, {})
+    pipeline = Front(typing, target, library, tuple(map(as_numba, arguments)), types.void, flags, {})
     descriptor = pipeline.compile_extra(function)
     return library.module, library.module.globals[descriptor.mangled_name]
