@@ -21,27 +21,30 @@ template <int ROWS> __device__ __forceinline__ int spot(int row, int column) {
     else return row * PITCH + column;
 }
 
-// Ask for ROWS rows of a matrix, `left` of which exist; the rest, and columns beyond D, are zeros.
-template <int ROWS>
-__device__ __forceinline__ void ask_tile(elem* to, const elem* from, long long stride, int left) {
+// Ask for ROWS rows of a matrix, `left` of which exist; the rest, and columns beyond D, are zeros.  ALL: there are none such.
+template <int ROWS, bool ALL>
+__device__ __forceinline__ void ask_rows(elem* to, const elem* from, long long stride, int left) {
     constexpr int CHUNKS = DP / 8, STEP = THREADS / CHUNKS;
     if constexpr (THREADS % CHUNKS == 0 && (!GROUPS || STEP % 8 == 0)) {  // each thread stays in its columns
-        int row = threadIdx.x / CHUNKS, column = threadIdx.x % CHUNKS * 8;
-        const elem* source = from + row * stride + column;
+        const int row = threadIdx.x / CHUNKS, column = threadIdx.x % CHUNKS * 8;
+        const elem* source = from + (row * stride + column);
         elem* target = to + spot<ROWS>(row, column);
 #pragma unroll
         for (int r = 0; r < ROWS; r += STEP) {
-            bool there = row + r < left && column < D;
-            if (ROWS % STEP == 0 || row + r < ROWS) copy_16(target + r * PITCH, there ? source : from, there);
-            source += STEP * stride;
+            bool there = ALL || (row + r < left && column < D);
+            if (ROWS % STEP == 0 || row + r < ROWS) copy_16(target + r * PITCH, there ? source + r * stride : from, there);
         }
     } else {
         for (int i = threadIdx.x; i < ROWS * CHUNKS; i += THREADS) {
             int row = i / CHUNKS, column = i % CHUNKS * 8;
-            bool there = row < left && column < D;
+            bool there = ALL || (row < left && column < D);
             copy_16(to + spot<ROWS>(row, column), there ? from + row * stride + column : from, there);
         }
     }
+}
+template <int ROWS> __device__ __forceinline__ void ask_tile(elem* to, const elem* from, long long stride, int left) {
+    if (D == DP && left >= ROWS) ask_rows<ROWS, true>(to, from, stride, left);
+    else ask_rows<ROWS, false>(to, from, stride, left);
 }
 
 // Wait until all but the last N groups of copies are there, for everybody, the tensor cores too.

@@ -20,11 +20,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     k += k0 + at.b * k_batch + at.kv * k_head;
     v += v0 + at.b * v_batch + at.kv * v_head;
 
-    auto ask = [&](int tile) {
-        int slot = tile % STAGES, late = tile - LATE;
-        if (tile < at.tiles) ask_tile<BN>(k_tiles + slot * ROOM<BN>, k + tile * BN * k_row, k_row, S - tile * BN);
-        if (late >= 0 && late < at.tiles)
-            ask_tile<BN>(v_tiles + late % STAGES * ROOM<BN>, v + late * BN * v_row, v_row, S - late * BN);
+    auto ask = [&](int tile) {  // one after another: k and v move on
+        int late = tile - LATE;
+        if (tile < at.tiles) {
+            ask_tile<BN>(k_tiles + tile % STAGES * ROOM<BN>, k, k_row, S - tile * BN);
+            k += BN * k_row;
+        }
+        if (late >= 0 && late < at.tiles) {
+            ask_tile<BN>(v_tiles + late % STAGES * ROOM<BN>, v, v_row, S - late * BN);
+            v += BN * v_row;
+        }
         copies_end_group();
     };
     ask_tile<BM>(q_tile, q, q_row, T - at.first);

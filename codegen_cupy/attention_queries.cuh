@@ -24,11 +24,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     lse += lse0 + (long long)blockIdx.x * T + at.first;
     delta += delta0 + (long long)blockIdx.x * T + at.first;
 
-    auto ask = [&](int tile) {
+    auto ask = [&](int tile) {  // one after another: k and v move on
         if (tile < at.tiles) {
-            int slot = tile % STAGES, column = tile * BN;
-            ask_tile<BN>(k_tiles + slot * ROOM<BN>, k + column * k_row, k_row, S - column);
-            ask_tile<BN>(v_tiles + slot * ROOM<BN>, v + column * v_row, v_row, S - column);
+            ask_tile<BN>(k_tiles + tile % STAGES * ROOM<BN>, k, k_row, S - tile * BN);
+            ask_tile<BN>(v_tiles + tile % STAGES * ROOM<BN>, v, v_row, S - tile * BN);
+            k += BN * k_row;
+            v += BN * v_row;
         }
         copies_end_group();
     };
