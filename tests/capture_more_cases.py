@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import contextvars
 import copy
+import datetime
 import enum
 import functools
 import inspect
@@ -13,6 +14,8 @@ import io
 import logging
 import operator
 import random
+import re
+import sys
 import types
 import typing
 import weakref
@@ -50,6 +53,184 @@ def index_error_handled(x):
         except IndexError as e:
             seen.append(str(e))
     return x, seen
+
+
+@whole
+def random_choice(x):
+    return x * random.choice([1, 2, 3]), random.choice("ab"), random.choice([torch.sin, torch.cos])(x)
+
+
+@whole
+def random_branch(x):
+    if random.random() < 0.5:
+        return x + 1
+    return x * random.randint(1, 6)
+
+
+@whole
+def random_orders(x):
+    order = list(range(10))
+    random.shuffle(order)
+    return x * order[0], order, random.sample(range(100), 3), random.choices([1, 2, 3], weights=[1, 2, 3], k=2)
+
+
+@whole
+def random_ranges(x):
+    return x[:, random.randrange(2) :], x * int(random.uniform(1, 9)), random.getrandbits(8), random.triangular(0, 1, 0.5)
+
+
+@whole
+def random_seeded(x):
+    random.seed(5)
+    return x * random.random()
+
+
+@whole
+def signature(x):
+    def inner(a, b=2, *args, c, **rest):
+        pass
+
+    found = inspect.signature(inner)
+    bound = inspect.signature(kind_of).bind(3)
+    return x * len(found.parameters), list(found.parameters), found.parameters["b"].default, bound.args, str(found)
+
+
+@functools.singledispatch
+def kind_by_type(v):
+    return "object"
+
+
+@kind_by_type.register
+def _(v: int):
+    return "int"
+
+
+@whole
+def single_dispatch(x):
+    return x, kind_by_type(1), kind_by_type("s"), kind_by_type(x)
+
+
+class Pair:
+    """Equal by value."""
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+    def __eq__(self, other):
+        return isinstance(other, Pair) and (self.a, self.b) == (other.a, other.b)
+
+    def __hash__(self):
+        return hash((self.a, self.b))
+
+    def __repr__(self):
+        return f"<{self.a} {self.b}>"
+
+
+@whole
+def keys_equal_by_value(x):
+    table = {Pair(1, 2): x, Pair(2, 1): x + 1}
+    table[Pair(1, 2)] = x * 3
+    return table[Pair(1, 2)], len(table), len({Pair(1, 1), Pair(1, 1)}), Pair(2, 1) in table, repr([Pair(3, 4), {1: Pair(5, 6)}])
+
+
+@whole
+def equal_keys_of_different_types(x):
+    return x, {1: "int", True: "bool", 1.0: "float"}, {1, True, 1.0}, {True: 1, **{1: 2}}  # noqa: B033, F601
+
+
+@whole
+def order_of_sets(x):
+    a, b = {"b", "a", "zz", "q"}, frozenset("hello")
+    c = {8, 0, 16}
+    c.discard(0)
+    c.add(24)
+    return x, list(a), list(b), list(a | b), [v for v in c], c.pop(), list({30, 2, 17} ^ {2, 5}), list(b - a), a & b
+
+
+@whole
+def cached_function_parts(x):
+    return x * squares.__wrapped__(3), squares.__name__, squares(3)
+
+
+@functools.lru_cache(None)
+def squares(n):
+    return n * n
+
+
+@whole
+def integers_of_enumerations(x):
+    return x * Bits.B, x + Bits.A, x[Bits.A]
+
+
+class Bits(enum.IntFlag):
+    A = 1
+    B = 2
+
+
+@whole
+def generator_results(x):
+    def g():
+        yield 1
+        return 9
+
+    it = g()
+    next(it)
+    try:
+        next(it)
+    except StopIteration as e:
+        return x, e.value, next(it, "none")
+
+
+@whole
+def parts_of_exceptions(x):
+    seen = []
+    try:
+        try:
+            raise KeyError("k")
+        except KeyError as e:
+            seen.append((e.__suppress_context__, e.__traceback__ is None, sys.exc_info()[2] is None))
+            raise ValueError("v") from e
+    except ValueError as e:
+        seen.append((e.__suppress_context__, e.__cause__ is e.__context__))
+    try:
+        raise ExceptionGroup("g", [ValueError(1), ExceptionGroup("h", [TypeError(2)])])
+    except* ValueError as e:
+        seen.append(str(e))
+    except* TypeError as e:
+        seen.append([str(v) for v in e.exceptions])
+    return x, seen
+
+
+@whole
+def parts_of_functions(x):
+    def wrap(f):
+        @functools.wraps(f)
+        def inner(*args, **kwargs):
+            return f(*args, **kwargs) + 1
+
+        return inner
+
+    @wrap
+    def named(v):
+        "What it does."
+        return v * 2
+
+    def plain():
+        return "not a docstring"
+
+    return named(x), named.__name__, named.__doc__, named.__wrapped__(x), named.__annotations__, plain.__doc__, plain()
+
+
+@whole
+def dir_of_objects(x):
+    space = types.SimpleNamespace(b=1)
+    space.a = 2
+    return x, [n for n in dir(space) if n < "_" or n in "ab"], "b" in dir(Pair(1, 2)), collections.deque([1], maxlen=3).maxlen
+
+
+@whole
+def regular_expressions(x):
+    return x, re.sub("a", "b", "aaa"), re.match(r"(\d+)", "12a").group(1), datetime.timedelta(days=1).total_seconds()
 
 
 class Meta(type):
@@ -439,11 +620,6 @@ def string_io(x):
     return x + len(buffer.getvalue())
 
 
-@breaks("TT0203")
-def random_choice(x):
-    return x * random.choice([1, 2])
-
-
 @breaks("TT0104")
 def tensor_text(x):
     return x + len(str(x[0, 0]))
@@ -490,11 +666,6 @@ def asked(x):
     x = x + 1
     torch.compiler.graph_break()
     return x * 2
-
-
-@breaks("TT0202")
-def signature(x):
-    return x * len(inspect.signature(kind_of).parameters)
 
 
 @breaks("TT0202")

@@ -329,17 +329,33 @@ def test_pythons_random_numbers_are_drawn_in_every_call() -> None:
     assert len(compiled.entries) == 1
 
 
-def test_random_decisions_break_and_keep_the_stream() -> None:
+def test_random_decisions_have_an_entry_per_outcome() -> None:
     def f(x):
         if random.random() > 0.5:
             x = x + 1
         return x * random.randint(1, 5), random.choice([1, 2, 3])
 
+    compiled = Counted(f, fullgraph=True)
+    random.seed(7)
+    expected = [f(X) for _ in range(20)], random.random()
+    random.seed(7)
+    assert same(([compiled(X) for _ in range(20)], random.random()), expected)
+    assert len(compiled.entries) == 2
+
+
+def test_random_decisions_with_many_outcomes_break() -> None:
+    def f(x):
+        for _ in range(6):
+            if random.random() > 0.5:
+                x = x + 1
+        return x, random.choice([torch.sin, torch.cos])(x)
+
     compiled = Counted(f)
     random.seed(7)
-    expected = [f(X) for _ in range(6)]
+    expected = [f(X) for _ in range(20)], random.random()
     random.seed(7)
-    assert same([compiled(X) for _ in range(6)], expected)
+    assert same(([compiled(X) for _ in range(20)], random.random()), expected)
+    assert "TT0206" in compiled.breaks()
 
 
 class Tally:

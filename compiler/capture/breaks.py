@@ -104,8 +104,9 @@ NESTED_BREAK = _row(
 RANDOM_STATE = _row(
     "TT0206",
     "Python or NumPy random numbers",
-    "Their generators are state outside of the graph; the call runs natively, so the stream stays eager's.",
-    "Use torch.rand and its like.",
+    "A decision with more outcomes than there may be entries, or a call that capture has no model of; it runs natively, so the "
+    "stream stays eager's.",
+    "Use torch.rand and torch.where, or draw outside and pass the number in.",
 )
 
 CUSTOM_FUNCTION = _row(

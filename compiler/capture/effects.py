@@ -68,8 +68,8 @@ class Effects:
         if isinstance(value, DictValue):
             return self._dict(value, where, emit)
         if isinstance(value, SetValue):
-            items = ", ".join(emit.load(v) for v in value.items.values())
-            return [f"{where}.clear()", f"{where}.update([{items}])"]
+            gone = [f"{where}.discard({emit.load(v)})" for k, v in value.before.items() if k not in value.items]
+            return [*gone, *(f"{where}.add({emit.load(v)})" for k, v in value.items.items() if k not in value.before)]
         if isinstance(value, CellValue):
             if value.contents is None:
                 return [f"del {where}.cell_contents"]

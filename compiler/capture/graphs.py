@@ -11,6 +11,8 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from compiler.capture import breaks
 from compiler.capture.values.array import ArrayValue
 from compiler.capture.values.base import ConstantValue, NotConstantError, Value, realize
@@ -215,18 +217,27 @@ def argument(tx: Tracer, value: Value) -> Any:
     return _convert(tx, value, argument)
 
 
+def _plain(x: Any) -> Any:
+    """A number of a subclass (``IntFlag``) as a graph prints it."""
+    for kind in (int, float):
+        if isinstance(x, kind) and type(x) not in (kind, bool) and not isinstance(x, np.generic):
+            return kind(x)
+    return x
+
+
 def _convert(tx: Tracer, value: Value, inner: Callable[[Tracer, Value], Any]) -> Any:
     if isinstance(value, SymIntValue):
         return value.sym
     if isinstance(value, ConstantValue):
-        return value.value
+        return _plain(value.value)
     if isinstance(value, TupleValue):
         items = [inner(tx, v) for v in value.items]
         return tuple(items) if value.kind is tuple else tuple.__new__(value.kind, items)
     if isinstance(value, ListValue):
         return [inner(tx, v) for v in value.items]
     if isinstance(value, SliceValue):
-        return slice(*[inner(tx, v) for v in value.parts])
+        parts = [realize(tx, v) for v in value.parts]
+        return slice(*[v.specialize() if isinstance(v, NumberValue) else inner(tx, v) for v in parts])
     if isinstance(value, DictValue):
         value.know_keys(tx)
         return {realize(tx, k).const(): inner(tx, v) for k, v in value.entries.values()}

@@ -52,6 +52,7 @@ class _Leaving:
         self.cells = "(" + "".join(f"{emit.load(self._cell(n))}, " for n in (*self.code.co_freevars, *self.code.co_cellvars)) + ")"
         self.scope = emit.obj(frame.globals)
         next_index = frame.ip if step.again else frame.ip + 1
+        handled = None if frame.tx.handled is None or not step.lines else emit.load(frame.tx.handled)  # sys.exc_info() of the instruction
         variables = {n: emit.load(v) for n, v in frame.locals.items() if self._is_live(n, next_index, step, instr)}
         frame.tx.effects.replay(emit)
         frame.tx.restore_modes(emit)
@@ -61,7 +62,7 @@ class _Leaving:
             assert instr.target is not None
             other = self._goto(instr.target.index + skip, below, below_kinds, push, variables)
             tail = [f"if {condition}:", f"    {other[0]}", *tail]
-        lines = step.lines
+        lines = step.lines if handled is None else ["try:", f"    raise {handled}", "except BaseException:", *(f"    {line}" for line in step.lines)]
         if instr.handler is not None:
             lines = self._guarded(instr, lines, texts, variables)
         return [f"# {instr.op}, native: {self.session.reason.message.splitlines()[0] if self.session.reason else ''}", *lines, *tail]

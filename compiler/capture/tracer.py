@@ -21,6 +21,7 @@ from compiler.capture.memory import Layout
 from compiler.capture.source import Namespace, Source
 from compiler.capture.translate import Frame
 from compiler.capture.values.base import ConstantValue, Lazy, Value, realize
+from compiler.capture.values.drawn import Foresight
 from compiler.capture.values.function import CellValue, ModuleValue
 from compiler.capture.values.objects import ObjectValue, Observed
 from compiler.capture.values.sequence import TupleValue
@@ -41,7 +42,7 @@ TRUSTED = frozenset(sys.stdlib_module_names) | {"tinytorch", "compiler", "numpy"
 
 #: Modules whose functions act on the world or on state that no graph holds: called natively, as a whole.
 _OPAQUE = frozenset(
-    "logging threading subprocess socket os shutil tempfile io pickle asyncio multiprocessing time random warnings".split()
+    "logging threading subprocess socket os shutil tempfile io pickle asyncio multiprocessing time random warnings traceback".split()
 )
 
 
@@ -111,6 +112,8 @@ class Tracer:
         self.mode_nodes = 0
         self.prologue: list[str] = []  # statements of translated code before the graph
         self.locals: set[str] = set()  # the names they bind
+        self.foresight = Foresight()  # the draws among them
+        self.outcomes: float = 1  # how many ways the random decisions of this trace could go
         self.released: list[tuple[TensorValue, Value | None]] = []  # gradients dropped before anything can go wrong
         self.strict: bool | None = None  # what error_on_graph_break said
         self.steps = 0
@@ -173,6 +176,13 @@ class Tracer:
     def constant(self, obj: Any) -> Value:
         """The value of an object that is known without a guard: from code, from the library."""
         return wrap.known(self, obj)
+
+    def new_local(self, hint: str, text: str) -> str:
+        """One more statement before the graph; the name of its value."""
+        name = f"{hint}_{len(self.locals)}"
+        self.prologue.append(f"{name} = {text}")
+        self.locals.add(name)
+        return name
 
     def from_python(self, obj: Any) -> Value:
         """The value of a fresh result of Python or of a C function run while tracing."""

@@ -8,6 +8,7 @@ a constant, a tensor's shape.  Which sizes are symbolic is decided by ``Sizes``.
 from __future__ import annotations
 
 import collections
+import datetime
 import enum
 import functools
 import re
@@ -136,7 +137,8 @@ def known(tx: Tracer, obj: Any) -> Value:
     if kind is tuple:
         return TupleValue([known(tx, o) for o in obj])
     if kind is frozenset:
-        return SetValue({real_key(o): known(tx, o) for o in obj}, frozenset)
+        items = {real_key(o): known(tx, o) for o in obj}
+        return SetValue(items, frozenset, order=obj if obj == items.keys() else None)
     if isinstance(obj, type):
         return ClassValue(obj)
     if isinstance(obj, ModuleType):
@@ -167,7 +169,8 @@ def fresh(tx: Tracer, obj: Any) -> Value:
     if kind is dict:
         return DictValue({real_key(k): (fresh(tx, k), fresh(tx, v)) for k, v in obj.items()})
     if kind in (set, frozenset):
-        return SetValue({real_key(o): fresh(tx, o) for o in obj}, kind)
+        made = {real_key(o): fresh(tx, o) for o in obj}
+        return SetValue(made, kind, order=set(obj) if obj == made.keys() else None)
     if kind is slice:
         return SliceValue(fresh(tx, obj.start), fresh(tx, obj.stop), fresh(tx, obj.step))
     if kind is zip or kind is map or kind is enumerate or kind in _ITERATORS:
@@ -409,7 +412,12 @@ _HEAP_TYPE = 1 << 9
 def _lru_cache(tx: Tracer, obj: Any, source: Source) -> Value:
     """A cached function is the function: what it returns depends on its arguments only."""
     _type_guard(tx, obj, source)
-    return wrap(tx, obj.__wrapped__, source.attr("__wrapped__"))
+    inner = wrap(tx, obj.__wrapped__, source.attr("__wrapped__"))
+    if not isinstance(inner, UserFunction):
+        return inner
+    value = UserFunction.wrap(tx, obj.__wrapped__, source.attr("__wrapped__"))
+    value.cached, value.source = inner, source
+    return tx.remember(obj, value)  # type: ignore[no-any-return]
 
 
 def _op(tx: Tracer, obj: Op, source: Source) -> Value:
@@ -570,6 +578,8 @@ _BY_BASE: list[tuple[Any, Builder]] = [
     (np.ndarray, _array),
     (np.generic, _equal),
     ((UnionType, GenericAlias), _equal),
+    ((re.Pattern, re.Match), _identity),
+    ((datetime.date, datetime.time, datetime.timedelta), _equal),
     (Tensor, _tensor),
     (type, _class),
     (ModuleType, _module),

@@ -5,15 +5,19 @@ Stage: capture.  See ``registry``.  Read next: ``sequences``.
 
 from __future__ import annotations
 
+import _thread
 import builtins
 import sys
 from types import MethodType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks, graphs
+from compiler.capture.models import iterators
 from compiler.capture.models.registry import model
 from compiler.capture.protocol import attributes, calls, operators
+from compiler.capture.source import Source
 from compiler.capture.values.base import FALSE, NONE, TRUE, ConstantValue, Value, realize
+from compiler.capture.values.drawn import DrawnValue
 from compiler.capture.values.function import BoundMethod, BuiltinValue, ClassValue, PartialValue, UserFunction
 from compiler.capture.values.identity import IdValue
 from compiler.capture.values.iterator import (
@@ -26,7 +30,7 @@ from compiler.capture.values.iterator import (
 )
 from compiler.capture.values.mapping import DictValue, SetValue
 from compiler.capture.values.number import NumberValue
-from compiler.capture.values.objects import ObjectValue, Observed, SuperValue
+from compiler.capture.values.objects import ObjectValue, Observed, SuperValue, TracebackValue
 from compiler.capture.values.sequence import ListValue, RangeValue, SequenceValue, SliceValue, TupleValue
 from compiler.capture.values.tensor import SymIntValue, TensorValue
 
@@ -138,7 +142,25 @@ def hash_(tx: Tracer, obj: Value) -> Value:
 
 @model(dir)
 def dir_(tx: Tracer, *obj: Value) -> Value:
-    breaks.unsupported(breaks.BUILTIN_CALL, "dir")
+    if len(obj) != 1:
+        breaks.unsupported(breaks.BUILTIN_CALL, "dir of the scope")
+    own = attributes.instance_dict(tx, obj[0])
+    kind = obj[0].pytype()
+    if own is None or kind.__dir__ is not object.__dir__:
+        breaks.unsupported(breaks.BUILTIN_CALL, f"dir of {obj[0].describe()}")
+    own.know_keys(tx)
+    for c in kind.__mro__:
+        attributes.guard_class(tx, c)
+    return tx.from_python(sorted({*own.entries, *dir(kind)}))
+
+
+def _asked_again(fn: Any) -> Any:
+    """A number of the interpreter or the thread: read now, and asked for again by the guards."""
+    return lambda tx: tx.wrap(fn(), Source("{0}()", tx.namespace.source(fn)))
+
+
+for _fn in (_thread.get_ident, sys.getrecursionlimit):
+    model(_fn)(_asked_again(_fn))
 
 
 @model(super)
@@ -178,7 +200,7 @@ def descriptor(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
 @model(sys.exc_info)
 def exc_info(tx: Tracer) -> Value:
     exc = tx.handled
-    return TupleValue([NONE, NONE, NONE] if exc is None else [tx.constant(exc.cls), exc, NONE])
+    return TupleValue([NONE, NONE, NONE] if exc is None else [tx.constant(exc.cls), exc, TracebackValue()])
 
 
 @model(sys.exception)
@@ -194,12 +216,12 @@ def iter_(tx: Tracer, obj: Value, *sentinel: Value) -> Value:
 
 @model(next)
 def next_(tx: Tracer, it: Value, *default: Value) -> Value:
-    found = tx.protocol.next_(tx, it)
-    if found is not None:
-        return found
-    if default:
-        return default[0]
-    tx.raise_value(tx.new_exception(StopIteration, []))
+    try:
+        return iterators.step(tx, it)
+    except Observed as e:
+        if default and issubclass(e.value.cls, StopIteration):
+            return default[0]
+        raise
 
 
 @model(len)
@@ -268,6 +290,8 @@ def int_(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
         return args[0]
     if args and isinstance(args[0], TensorValue):
         return tensor_number(tx, args[0], "int")
+    if len(args) == 1 and isinstance(args[0], DrawnValue):
+        return args[0].as_int()
     return _number(tx, int, "__int__", args, kwargs)
 
 
@@ -361,12 +385,28 @@ def text(tx: Tracer, obj: Value, how: Any) -> Value:
     if obj.is_const():
         return operators.now(tx, how, obj.const())
     if isinstance(obj, SequenceValue | DictValue | SetValue):
-        found = calls.fold(tx, how, [obj], {})
+        found = calls.fold(tx, how, [obj], {}) or _container_text(tx, obj)
         if found is not None:
             return found
     if isinstance(obj, UserFunction | BoundMethod):
         breaks.unsupported(breaks.BUILTIN_CALL, f"{how.__name__} of {obj.describe()}")
     return calls.call_special(tx, obj, f"__{how.__name__}__", [])
+
+
+def _container_text(tx: Tracer, obj: Value) -> Value | None:
+    """``repr`` of a plain container some element of which is not known: that of each element is asked for."""
+
+    def shown(v: Value) -> str:
+        return str(text(tx, realize(tx, v), repr).const())
+
+    if isinstance(obj, ListValue) and obj.kind is list:
+        return ConstantValue(f"[{', '.join(map(shown, obj.items))}]")
+    if isinstance(obj, TupleValue) and obj.kind is tuple:
+        return ConstantValue(f"({', '.join(map(shown, obj.items))}{',' if len(obj.items) == 1 else ''})")
+    if isinstance(obj, DictValue) and obj.kind is dict:
+        obj.know_keys(tx)
+        return ConstantValue(f"{{{', '.join(f'{shown(k)}: {shown(v)}' for k, v in obj.entries.values())}}}")
+    return None
 
 
 def _is_c(found: tuple[type, Any] | None) -> bool:
@@ -378,6 +418,10 @@ def _exception_text(tx: Tracer, obj: ObjectValue, how: Any) -> Value:
     if how is repr:
         shown = ", ".join(realize(tx, text(tx, realize(tx, a), repr)).const() for a in args)
         return ConstantValue(f"{obj.cls.__name__}({shown})")
+    if issubclass(obj.cls, BaseExceptionGroup):
+        message, parts = args
+        count = len(tx.protocol.unpack(tx, parts))
+        return ConstantValue(f"{text(tx, realize(tx, message), str).const()} ({count} sub-exception{'s' * (count != 1)})")
     if not args:
         return ConstantValue("")
     if len(args) == 1:

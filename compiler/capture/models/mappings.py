@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks
+from compiler.capture.models.registry import get as get_model
 from compiler.capture.models.registry import model, new
 from compiler.capture.protocol import calls, operators
 from compiler.capture.values.base import FALSE, NONE, NOT_IMPLEMENTED, TRUE, ConstantValue, Value, realize
@@ -346,7 +347,10 @@ for _kind in (_VIEWS[0], _VIEWS[2]):
 
     def _as_set(tx: Tracer, v: Value) -> SetValue:
         items = v.elements() if isinstance(v, DictView) else tx.protocol.unpack(tx, v)
-        return SetValue({key_of(tx, e): e for e in items})
+        made = SetValue()
+        for e in items:
+            made.add(key_of(tx, e), e)
+        return made
 
     for _op, _slot in (("&", "and"), ("|", "or"), ("-", "sub"), ("^", "xor")):
         model(getattr(_kind, f"__{_slot}__"))(
@@ -359,6 +363,24 @@ for _kind in (_VIEWS[0], _VIEWS[2]):
         )
 
 
+class ProxyValue(DictValue):
+    """A read-only look at a dict that the trace made."""
+
+    def __init__(self, of: DictValue) -> None:
+        super().__init__(of.entries, types.MappingProxyType)
+        self.of = of
+
+    def reconstruct(self, emit: Emitter) -> str:
+        return f"{emit.obj(types.MappingProxyType)}({emit.load(self.of)})"
+
+
 @model(types.MappingProxyType)
 def proxy(tx: Tracer, of: Value) -> Value:
-    breaks.unsupported(breaks.BUILTIN_CALL, "mappingproxy")
+    if not isinstance(of, DictValue) or of.source is not None:
+        breaks.unsupported(breaks.BUILTIN_CALL, "mappingproxy of what the trace has not made")
+    return ProxyValue(of)
+
+
+for _name in ("__getitem__", "get", "__contains__", "__len__", "__iter__", "__reversed__", "keys", "values", "items", "__eq__"):
+    _of_dict: Any = get_model(getattr(dict, _name))
+    model(getattr(types.MappingProxyType, _name))(_of_dict)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextvars
 import enum
+import functools
 import sys
 from types import FunctionType, SimpleNamespace, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any, cast
@@ -254,6 +255,29 @@ def add_note(tx: Tracer, me: ObjectValue, note: Value) -> Value:
     assert isinstance(found, ListValue)
     found.items.append(note)
     return NONE
+
+
+# --- functions by type ---------------------------------------------------------------------------------------------
+_EXAMPLE: Any = functools.singledispatch(lambda x: x)
+_BY_TYPE = _EXAMPLE.__code__
+
+
+@rule
+def dispatched(target: Any) -> Model | None:
+    """``functools.singledispatch``: what it finds for a type now is guarded."""
+    if not isinstance(target, FunctionType) or target.__code__ is not _BY_TYPE:
+        return None
+    dispatch: Any = target.dispatch  # type: ignore[attr-defined]
+
+    def run(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
+        if not args:
+            tx.raise_(TypeError, f"{target.__name__} requires at least 1 positional argument")
+        kind = args[0].pytype()
+        where = Source("{0}({1})", tx.namespace.source(dispatch, "dispatch"), tx.namespace.source(kind))
+        return calls.call(tx, tx.wrap(dispatch(kind), where), list(args), kwargs)
+
+    run.by_identity = True  # type: ignore[attr-defined]
+    return run
 
 
 # --- simple objects ---------------------------------------------------------------------------------------------------

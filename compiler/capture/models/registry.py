@@ -8,8 +8,10 @@ Read next: ``builtins_``, ``sequences``, ``mappings``, ``objects_``, ``tensors``
 from __future__ import annotations
 
 import cmath
+import datetime
 import math
 import operator
+import re
 from collections.abc import Callable
 from types import (
     BuiltinFunctionType,
@@ -111,6 +113,8 @@ def new_of(raw: Any) -> Model | None:
 
 
 _PURE_TYPES = (int, float, complex, bool, str, bytes, tuple, frozenset, range, type(None), slice)
+#: Immutable types of C whose methods only compute, too.
+_PURE_OBJECTS = (re.Pattern, re.Match, datetime.timedelta, datetime.date, datetime.time, np.dtype)
 _PURE_BUILTINS = {
     abs, ascii, bin, chr, divmod, format, hash, hex, len, oct, ord, pow, repr, round, max, min, sum, sorted,
     int.from_bytes, str.maketrans, bytes.fromhex, float.fromhex, dict.fromkeys,
@@ -121,9 +125,10 @@ _PURE_MODULES = {math, cmath, operator}
 def is_pure(fn: Any) -> bool:
     """Whether ``fn`` only computes: no state read, none changed, so that it may run while tracing."""
     if isinstance(fn, type):
-        return fn in _PURE_TYPES or issubclass(fn, np.generic) or fn in (operator.itemgetter, operator.attrgetter)
+        made = fn in _PURE_TYPES or fn in _PURE_OBJECTS or issubclass(fn, np.generic)
+        return made or fn in (operator.itemgetter, operator.attrgetter)
     if isinstance(fn, MethodDescriptorType | WrapperDescriptorType | GetSetDescriptorType):
-        return fn.__objclass__ in _PURE_TYPES
+        return fn.__objclass__ in _PURE_TYPES or fn.__objclass__ in _PURE_OBJECTS
     if isinstance(fn, BuiltinFunctionType):
         if fn in _PURE_BUILTINS:
             return True

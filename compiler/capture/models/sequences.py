@@ -54,6 +54,11 @@ def deque_init(tx: Tracer, me: ListValue, iterable: Value = NONE, maxlen: Value 
     return NONE
 
 
+@model(deque.__dict__["maxlen"])
+def deque_maxlen(tx: Tracer, me: ListValue) -> Value:
+    return NONE if me.maxlen is None else realize(tx, me.maxlen)
+
+
 @new(tuple.__new__)
 def new_tuple(tx: Tracer, cls: ClassValue, *iterable: Value) -> Value:
     return TupleValue(tx.protocol.unpack(tx, iterable[0]) if iterable else [], cls.cls)

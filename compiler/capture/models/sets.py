@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from compiler.capture import breaks
 from compiler.capture.models.registry import model, new
 from compiler.capture.protocol import operators
 from compiler.capture.values.base import FALSE, NONE, NOT_IMPLEMENTED, TRUE, ConstantValue, Value
@@ -20,31 +21,53 @@ Items = dict[Any, Value]
 
 
 def _items(tx: Tracer, v: Value) -> Items:
-    return v.items if isinstance(v, SetValue) else {key_of(tx, e): e for e in tx.protocol.unpack(tx, v)}
+    if isinstance(v, SetValue):
+        return v.items
+    found: Items = {}
+    for e in tx.protocol.unpack(tx, v):
+        found.setdefault(key_of(tx, e), e)
+    return found
+
+
+def _order(v: Value, items: Items) -> Any:
+    """What a real set would be joined with."""
+    return v.order if isinstance(v, SetValue) else list(items)
+
+
+def _of(tx: Tracer, iterable: tuple[Value, ...], kind: type) -> SetValue:
+    if not iterable:
+        return SetValue({}, kind)
+    items = _items(tx, iterable[0])
+    return SetValue(dict(items), kind, order=set(_order(iterable[0], items)))
+
+
+def join(tx: Tracer, me: SetValue, other: Value) -> None:
+    """``{*me, *other}``."""
+    items = _items(tx, other)
+    me.items = {**me.items, **{k: v for k, v in items.items() if k not in me.items}}
+    me.order.update(_order(other, items))
 
 
 @model(set)
 def make_set(tx: Tracer, *iterable: Value) -> Value:
-    return SetValue(dict(_items(tx, iterable[0])) if iterable else {})
+    return _of(tx, iterable, set)
 
 
 @model(frozenset)
 def make_frozenset(tx: Tracer, *iterable: Value) -> Value:
-    return SetValue(dict(_items(tx, iterable[0])) if iterable else {}, frozenset)
+    return _of(tx, iterable, frozenset)
 
 
 @new(set.__new__, frozenset.__new__)
 def new_set(tx: Tracer, cls: ClassValue, *iterable: Value) -> Value:
-    items = dict(_items(tx, iterable[0])) if iterable and issubclass(cls.cls, frozenset) else {}
-    return SetValue(items, cls.cls)
+    return _of(tx, iterable if issubclass(cls.cls, frozenset) else (), cls.cls)
 
 
 @model(set.__init__)
 def set_init(tx: Tracer, me: SetValue, *iterable: Value) -> Value:
     tx.effects.touch(me)
-    me.items.clear()
-    if iterable:
-        me.items.update(_items(tx, iterable[0]))
+    made = _of(tx, iterable, set)
+    me.items, me.order = made.items, made.order
     return NONE
 
 
@@ -65,12 +88,12 @@ def iterate(tx: Tracer, me: SetValue) -> Value:
 
 @model(set.copy, frozenset.copy)
 def copy(tx: Tracer, me: SetValue) -> Value:
-    return SetValue(dict(me.items), me.kind)
+    return SetValue(dict(me.items), me.kind, order=me.order.copy())
 
 
 # --- algebra ----------------------------------------------------------------------------------------------------------
 def union(a: Items, b: Items) -> Items:
-    return {**b, **a}
+    return {**a, **{k: v for k, v in b.items() if k not in a}}
 
 
 def intersection(a: Items, b: Items) -> Items:
@@ -85,45 +108,50 @@ def symmetric(a: Items, b: Items) -> Items:
     return {**difference(a, b), **difference(b, a)}
 
 
-def _operator(fn: Any) -> Any:
+def _operator(fn: Any, name: str) -> Any:
     def run(tx: Tracer, me: SetValue, other: Value) -> Value:
         if not isinstance(other, SetValue):
             return NOT_IMPLEMENTED
-        return SetValue(fn(me.items, other.items), me.kind)
+        return SetValue(fn(me.items, other.items), me.kind, order=getattr(me.order, name)(other.order))
 
     return run
 
 
-def _reflected(fn: Any) -> Any:
-    return lambda tx, me, other: _operator(fn)(tx, other, me) if isinstance(other, SetValue) else NOT_IMPLEMENTED
+def _reflected(fn: Any, name: str) -> Any:
+    return lambda tx, me, other: _operator(fn, name)(tx, other, me) if isinstance(other, SetValue) else NOT_IMPLEMENTED
 
 
-def _inplace(fn: Any) -> Any:
+def _inplace(fn: Any, name: str) -> Any:
     def run(tx: Tracer, me: SetValue, other: Value) -> Value:
         if not isinstance(other, SetValue):
             return NOT_IMPLEMENTED
         tx.effects.touch(me)
         me.items = fn(me.items, other.items)
+        getattr(me.order, name)(other.order)
         return me
 
     return run
 
 
-def _method(fn: Any) -> Any:
+def _method(fn: Any, name: str) -> Any:
     def run(tx: Tracer, me: SetValue, *others: Value) -> Value:
-        items = dict(me.items)
+        made = SetValue(dict(me.items), me.kind, order=me.order.copy())
         for other in others:
-            items = fn(items, _items(tx, other))
-        return SetValue(items, me.kind)
+            items = _items(tx, other)
+            made.items = fn(made.items, items)
+            made.order = getattr(made.order, name)(_order(other, items))
+        return made
 
     return run
 
 
-def _update(fn: Any) -> Any:
+def _update(fn: Any, name: str) -> Any:
     def run(tx: Tracer, me: SetValue, *others: Value) -> Value:
         tx.effects.touch(me)
         for other in others:
-            me.items = fn(me.items, _items(tx, other))
+            items = _items(tx, other)
+            me.items = fn(me.items, items)
+            getattr(me.order, name)(_order(other, items))
         return NONE
 
     return run
@@ -136,11 +164,11 @@ for _fn, _slot, _name, _update_name in (
     (symmetric, "xor", "symmetric_difference", "symmetric_difference_update"),
 ):
     for _kind in (set, frozenset):
-        model(getattr(_kind, f"__{_slot}__"))(_operator(_fn))
-        model(getattr(_kind, f"__r{_slot}__"))(_reflected(_fn))
-        model(getattr(_kind, _name))(_method(_fn))
-    model(getattr(set, f"__i{_slot}__"))(_inplace(_fn))
-    model(getattr(set, _update_name))(_update(_fn))
+        model(getattr(_kind, f"__{_slot}__"))(_operator(_fn, f"__{_slot}__"))
+        model(getattr(_kind, f"__r{_slot}__"))(_reflected(_fn, f"__{_slot}__"))
+        model(getattr(_kind, _name))(_method(_fn, _name))
+    model(getattr(set, f"__i{_slot}__"))(_inplace(_fn, f"__i{_slot}__"))
+    model(getattr(set, _update_name))(_update(_fn, _update_name))
 
 
 def _relation(op: str) -> Any:
@@ -179,14 +207,16 @@ def add(tx: Tracer, me: SetValue, element: Value) -> Value:
     key = key_of(tx, element)
     if key not in me.items:
         tx.effects.touch(me)
-        me.items[key] = element
+        me.add(key, element)
     return NONE
 
 
 @model(set.discard)
 def discard(tx: Tracer, me: SetValue, element: Value) -> Value:
-    tx.effects.touch(me)
-    me.items.pop(key_of(tx, element), None)
+    key = key_of(tx, element)
+    if key in me.items:
+        tx.effects.touch(me)
+        me.drop(key)
     return NONE
 
 
@@ -196,7 +226,7 @@ def remove(tx: Tracer, me: SetValue, element: Value) -> Value:
     if key not in me.items:
         tx.raise_value(tx.new_exception(KeyError, [element]))
     tx.effects.touch(me)
-    del me.items[key]
+    me.drop(key)
     return NONE
 
 
@@ -204,12 +234,14 @@ def remove(tx: Tracer, me: SetValue, element: Value) -> Value:
 def pop(tx: Tracer, me: SetValue) -> Value:
     if not me.items:
         tx.raise_(KeyError, "pop from an empty set")
-    tx.effects.touch(me)
-    return me.items.pop(next(iter(me.items)))
+    if me.source is not None:
+        breaks.unsupported(breaks.OPERATION, "pop of a set from outside, which goes on where the last one ended")
+    return me.items.pop(me.order.pop())
 
 
 @model(set.clear)
 def clear(tx: Tracer, me: SetValue) -> Value:
     tx.effects.touch(me)
     me.items.clear()
+    me.order.clear()
     return NONE

@@ -20,11 +20,18 @@ class ContainerOps(Ops):
         self.push(ListValue(self.pop_many(instr.arg)))
 
     def BUILD_SET(self, instr: Instr) -> None:
-        self.push(SetValue({key_of(self.tx, v): v for v in self.pop_many(instr.arg)}))
+        made = SetValue()
+        for v in self.pop_many(instr.arg):
+            made.add(key_of(self.tx, v), v)
+        self.push(made)
 
     def BUILD_MAP(self, instr: Instr) -> None:
         flat = self.pop_many(2 * instr.arg)
-        self.push(DictValue({key_of(self.tx, k): (k, v) for k, v in zip(flat[::2], flat[1::2], strict=True)}))
+        made = DictValue()
+        for k, v in zip(flat[::2], flat[1::2], strict=True):
+            key = key_of(self.tx, k)
+            made.entries[key] = (made.entries.get(key, (k,))[0], v)  # the first of equal keys stays
+        self.push(made)
 
     def BUILD_CONST_KEY_MAP(self, instr: Instr) -> None:
         keys = self.pop().const()
@@ -48,7 +55,7 @@ class ContainerOps(Ops):
         found = self.top(instr.arg)
         assert isinstance(found, SetValue)
         self.tx.effects.touch(found)
-        found.items.setdefault(key_of(self.tx, value), value)
+        found.add(key_of(self.tx, value), value)
 
     def MAP_ADD(self, instr: Instr) -> None:
         value, key = self.pop_raw(), self.pop()
@@ -70,8 +77,7 @@ class ContainerOps(Ops):
         found = self.top(instr.arg)
         assert isinstance(found, SetValue)
         self.tx.effects.touch(found)
-        for v in self.tx.protocol.unpack(self.tx, iterable):
-            found.items.setdefault(key_of(self.tx, v), v)
+        self.tx.models.sets.join(self.tx, found, iterable)
 
     def DICT_UPDATE(self, instr: Instr) -> None:
         other = self.pop()

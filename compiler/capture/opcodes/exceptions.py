@@ -11,7 +11,7 @@ from compiler.capture.instrs import Instr
 from compiler.capture.opcodes.frame_type import Ops
 from compiler.capture.values.base import FALSE, NONE, TRUE, Marker, Value, realize
 from compiler.capture.values.function import ClassValue
-from compiler.capture.values.objects import ObjectValue, Observed
+from compiler.capture.values.objects import ObjectValue, Observed, TracebackValue
 from compiler.capture.values.sequence import TupleValue
 
 
@@ -25,6 +25,7 @@ class ExceptionOps(Ops):
         exc = self._instance(self.pop())
         if cause is not None:
             exc.slots["__cause__"] = NONE if cause is NONE or self._is_none(cause) else self._instance(cause)
+            exc.slots["__suppress_context__"] = TRUE
         self.tx.raise_value(exc)
 
     def _is_none(self, v: Value) -> bool:
@@ -136,5 +137,5 @@ class ExceptionOps(Ops):
         """[exit, offset, saved, exception] -> ..., what ``__exit__`` says."""
         exc = self.top()
         leave = self.top(4)
-        args: list[Value] = [self.tx.constant(exc.pytype()), exc, NONE]
+        args: list[Value] = [self.tx.constant(exc.pytype()), exc, TracebackValue()]
         self.push(self.tx.protocol.call(self.tx, leave, args, {}))

@@ -9,13 +9,23 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import sys
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks
 from compiler.capture.source import Source
 from compiler.capture.values.array import ArrayValue
-from compiler.capture.values.base import NONE, ConstantValue, Lazy, NotConstantError, Value, realize
+from compiler.capture.values.base import (
+    FALSE,
+    NONE,
+    TRUE,
+    ConstantValue,
+    Lazy,
+    NotConstantError,
+    Value,
+    realize,
+)
 from compiler.capture.values.function import (
     BoundMethod,
     BuiltinValue,
@@ -27,7 +37,14 @@ from compiler.capture.values.function import (
     tuple_or_none,
 )
 from compiler.capture.values.mapping import DictValue
-from compiler.capture.values.objects import ModeValue, ObjectValue, Observed, OpaqueValue, SuperValue
+from compiler.capture.values.objects import (
+    ModeValue,
+    ObjectValue,
+    Observed,
+    OpaqueValue,
+    SuperValue,
+    TracebackValue,
+)
 from compiler.capture.values.sequence import SequenceValue, TupleValue
 from compiler.capture.values.tensor import SymIntValue, TensorValue
 from compiler.capture.wrap import C_FUNCTIONS, is_definition
@@ -280,7 +297,9 @@ def _slot(tx: Tracer, value: ObjectValue, name: str) -> Value:
         value.slots[name] = Lazy(getattr(value.obj, name), value.source.attr(name))
         return realize(tx, value.slots[name] or NONE)
     if value.is_exception():
-        return NONE
+        if name == "__traceback__" and "__traceback__" not in value.slots:
+            return TracebackValue()
+        return FALSE if name == "__suppress_context__" else NONE
     tx.raise_(AttributeError, f"'{value.cls.__name__}' object has no attribute '{name}'")
 
 
@@ -370,14 +389,23 @@ def _function_attribute(tx: Tracer, value: Value, name: str) -> Value | None:
         return tuple_or_none(list(value.closure))
     if name == "__dict__":
         return function_dict(value)
+    if name in value.parts:
+        return realize(tx, value.parts[name])
     if name == "__module__":
         return ConstantValue(value.globals.get("__name__"))
     if name == "__annotations__" and value.annotations is not None:
         return value.annotations
     if name in ("__annotations__", "__doc__", "__type_params__") and value.obj is not None:
         return tx.from_python(getattr(value.obj, name))
+    if name == "__type_params__" and sys.version_info >= (3, 12):
+        return TupleValue([])
+    if name == "__annotations__":
+        value.annotations = DictValue()
+        return value.annotations
+    if name == "__wrapped__" and value.cached is not None:
+        return value.cached
     if name == "__doc__":
-        return ConstantValue(value.code.co_consts[0] if value.code.co_consts and isinstance(value.code.co_consts[0], str) else None)
+        return ConstantValue(value.doc)
     if name == "__globals__":
         return tx.wrap(value.globals, tx.globals_source(value.globals))
     return None
@@ -528,7 +556,7 @@ def generic_setattr(tx: Tracer, value: Value, name: str, new: Value | None) -> N
     found = lookup(tx, cls, name) if class_written(tx, cls, name) is None else None
     if found is not None and _is_data_descriptor(found[1]) and _set_through(tx, value, found, name, new):
         return
-    if isinstance(value, UserFunction) and name in ("__name__", "__qualname__", "__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__module__"):
+    if isinstance(value, UserFunction) and name in ("__name__", "__qualname__", "__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__module__", "__type_params__"):
         if value.source is not None:
             breaks.unsupported(breaks.OPERATION, f"assignment to {name} of a function")
         _set_function_part(tx, value, name, new)
@@ -563,8 +591,12 @@ def _set_through(tx: Tracer, value: Value, found: tuple[type, Any], name: str, n
         return True
     if isinstance(raw, MemberDescriptorType) or (isinstance(value, ObjectValue) and value.is_exception()):
         if isinstance(value, ObjectValue):
+            if name == "__traceback__" and isinstance(new, TracebackValue):
+                return True
             tx.effects.touch(value)
             value.slots[name] = new
+            if name == "__cause__" and value.is_exception():
+                value.slots["__suppress_context__"] = TRUE
             return True
     setter = lookup(tx, type(raw), "__set__" if new is not None else "__delete__")
     if setter is not None and isinstance(setter[1], FunctionType):
@@ -587,6 +619,8 @@ def _set_function_part(tx: Tracer, fn: UserFunction, name: str, new: Value | Non
         fn.defaults = list(new.items) if isinstance(new, TupleValue) else []
     elif name == "__annotations__":
         fn.annotations = new
+    elif name in ("__doc__", "__module__", "__type_params__"):
+        fn.parts[name] = new
     elif name == "__kwdefaults__" and isinstance(new, DictValue):
         fn.kwdefaults = {str(k): v for k, (_, v) in new.entries.items()}
 

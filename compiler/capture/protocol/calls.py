@@ -61,6 +61,8 @@ def call(tx: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value])
 def _call_function(tx: Tracer, fn: UserFunction, args: list[Value], kwargs: dict[str, Value]) -> Value:
     model = None if fn.obj is None else tx.models.get(fn.obj)
     if model is not None:
+        if getattr(model, "by_identity", False) and fn.source is not None and fn.source.text not in tx.namespace.objects:
+            tx.guard("IS", "{0} is {1}", fn.source, tx.namespace.source(fn.obj))
         return model(tx, *[realize(tx, a) for a in args], **{k: realize(tx, v) for k, v in kwargs.items()})
     if fn.obj is not None:
         if "_tt_door" in fn.obj.__dict__ and fn.source is not None:
@@ -133,11 +135,16 @@ def constant_of(tx: Tracer, value: Value) -> Any:
         value.know_keys(tx)
         return {constant_of(tx, k): constant_of(tx, v) for k, v in value.entries.values()}
     if isinstance(value, SetValue):
-        return value.kind(constant_of(tx, v) for v in value.items.values())
+        return value.kind(constant_of(tx, v) for v in value.in_order(tx))
     if isinstance(value, SliceValue):
         return slice(*[constant_of(tx, v) for v in value.parts])
     if isinstance(value, SymIntValue):
         return int(value.sym)
+    if isinstance(value, ObjectValue) and isinstance(value.obj, int | float | str) and value.source is not None:
+        if tx.is_trusted_module(value.cls.__module__):  # the library's own, such as a sentinel
+            if value.source.text not in tx.namespace.objects:
+                tx.guard("IS", "{0} is {1}", value.source, tx.namespace.source(value.obj))
+            return value.obj
     return value.const()
 
 

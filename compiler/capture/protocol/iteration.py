@@ -50,7 +50,7 @@ def builtin_iter(tx: Tracer, v: Value) -> Value:
         v.know_keys(tx)
         return ItemsIterator([k for k, _ in v.entries.values()], type(iter({})))
     if isinstance(v, SetValue):
-        return ItemsIterator(list(v.items.values()), type(iter(set())))
+        return ItemsIterator(v.in_order(tx), type(iter(set())))
     if isinstance(v, RangeValue):
         bounds = [tx.protocol.unary(tx, "+", p) for p in v.parts]
         return RangeIterator(range(*[int(b.sym) if hasattr(b, "sym") else b.const() for b in bounds]))

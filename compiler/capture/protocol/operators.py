@@ -13,8 +13,10 @@ import numpy as np
 
 from compiler.capture import breaks, graphs
 from compiler.capture.protocol import attributes, calls
+from compiler.capture.values import drawn
 from compiler.capture.values.array import ArrayValue
 from compiler.capture.values.base import ConstantValue, NotConstantError, Value, realize
+from compiler.capture.values.drawn import DrawnValue
 from compiler.capture.values.function import BoundMethod, BuiltinValue, ClassValue
 from compiler.capture.values.identity import IdValue
 from compiler.capture.values.mapping import DictValue, SetValue
@@ -111,7 +113,8 @@ def binary(tx: Tracer, op: str, a: Value, b: Value, inplace: bool = False) -> Va
         return graphs.call(tx, fn, [a, b], {})
     if _is_number(a) and _is_number(b):
         if isinstance(a, NumberValue) or isinstance(b, NumberValue):
-            return graphs.call_number(tx, fn, [a, b])
+            found = drawn.combine(tx, op, fn, a, b) if drawn.is_known(a) and drawn.is_known(b) else None
+            return found or graphs.call_number(tx, fn, [a, b])
         return now(tx, fn, _operand(a), _operand(b))
     if op == "|" and a.is_const() and b.is_const() and (isinstance(a, ClassValue) or isinstance(b, ClassValue)):
         return now(tx, fn, a.const(), b.const())
@@ -189,6 +192,8 @@ def compare(tx: Tracer, op: str, a: Value, b: Value) -> Value:
             return ConstantValue((a is b) == (op == "=="))
     if isinstance(a, IdValue) and isinstance(b, IdValue) and op in ("==", "!="):
         return ConstantValue(is_(tx, a.of, b.of) == (op == "=="))
+    if (isinstance(a, DrawnValue) or isinstance(b, DrawnValue)) and drawn.is_known(a) and drawn.is_known(b):
+        return drawn.compare(tx, op, fn, a, b)
     if _is_number(a) and _is_number(b):
         return now(tx, fn, _operand(a), _operand(b))
     ta, tb = a.pytype(), b.pytype()
@@ -246,6 +251,8 @@ def truth(tx: Tracer, v: Value) -> bool:
         breaks.unsupported(breaks.TENSOR_BRANCH, v.describe())
     if isinstance(v, SymIntValue):
         return bool(v.sym != 0)
+    if isinstance(v, DrawnValue):
+        return v.truth()
     if isinstance(v, NumberValue):
         v.specialize()
     if isinstance(v, DictValue):

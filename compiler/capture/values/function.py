@@ -67,6 +67,8 @@ class UserFunction(Value):
         self.closure: list[CellValue] = []
         self.annotations: Value | None = None
         self.attrs: DictValue | None = None
+        self.parts: dict[str, Value] = {}  # ``__doc__``, ``__module__``, as the trace has set them
+        self.cached: UserFunction | None = None  # the function behind it, if this one remembers results
 
     @staticmethod
     def wrap(tx: Tracer, fn: FunctionType, source: Source) -> UserFunction:
@@ -93,6 +95,12 @@ class UserFunction(Value):
     def describe(self) -> str:
         return self.qualname
 
+    @property
+    def doc(self) -> str | None:
+        """The docstring that the code gives a new function."""
+        first = self.code.co_consts[0] if self.code.co_consts else None
+        return first if isinstance(first, str) else None
+
     def reconstruct(self, emit: Emitter) -> str:
         if self.source is not None:
             return emit.read(self.source)
@@ -104,6 +112,8 @@ class UserFunction(Value):
         if self.kwdefaults:
             pairs = ", ".join(f"{k!r}: {emit.load(v)}" for k, v in self.kwdefaults.items())
             emit.finish(f"{name}.__kwdefaults__ = {{{pairs}}}")
+        for part, v in self.parts.items():
+            emit.finish(f"{name}.{part} = {emit.load(v)}")
         if self.annotations is not None:
             emit.finish(f"{name}.__annotations__ = {emit.load(self.annotations)}")
         if self.attrs is not None and self.attrs.entries:

@@ -19,6 +19,7 @@ from compiler.capture.source import escape, literal
 from compiler.capture.values.base import ConstantValue, Lazy, NotConstantError, Value, realize
 from compiler.capture.values.identity import IdValue
 from compiler.capture.values.sequence import TupleValue
+from tinytorch.dtypes import DType
 
 if TYPE_CHECKING:
     from compiler.capture.emit import Emitter
@@ -40,6 +41,46 @@ class TupleKey:
     items: tuple[Hashable, ...]
 
 
+class ForeignKey:
+    """The key, in a container from outside, of an object whose class says what it equals: asked natively."""
+
+    __slots__ = ("obj",)
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+
+    def __hash__(self) -> int:
+        return hash(self.obj)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.obj == other.obj) if isinstance(other, ForeignKey) else NotImplemented
+
+
+class UserKey:
+    """The key of a traced object of such a class: its ``__hash__`` and ``__eq__`` are traced when they are needed.
+
+    In a container from outside it is looked up natively; the guard asks the container itself (``DictValue.get``).
+    """
+
+    __slots__ = ("tx", "value", "hash")
+
+    def __init__(self, tx: Tracer, value: Value) -> None:
+        self.tx, self.value = tx, value
+        self.hash: int = realize(tx, tx.protocol.call_special(tx, value, "__hash__", [])).const()
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ForeignKey):
+            if self.value.real() is None or self.tx.effects.is_touched(self.value):
+                breaks.unsupported(breaks.UNHASHABLE_KEY, self.value.pytype().__name__)
+            return bool(self.value.real() == other.obj)
+        if isinstance(other, UserKey):
+            return self.tx.protocol.equal(self.tx, self.value, other.value)
+        return is_plain_key(other) and self.tx.protocol.equal(self.tx, self.value, ConstantValue(other))
+
+
 def real_key(obj: Any) -> Hashable:
     """The key that ``obj``, found in a real dict, has here."""
     if isinstance(obj, tuple) and type(obj).__hash__ is tuple.__hash__:
@@ -47,7 +88,11 @@ def real_key(obj: Any) -> Hashable:
         return TupleKey(keys) if any(isinstance(k, IdKey | TupleKey) for k in keys) else obj
     if _hashes_by_identity(type(obj)):
         return IdKey(id(obj))
-    return obj  # type: ignore[no-any-return]
+    return ForeignKey(obj) if _hashes_in_python(type(obj)) else obj
+
+
+def _hashes_in_python(kind: type) -> bool:
+    return isinstance(kind.__hash__, FunctionType) and not issubclass(kind, enum.Enum | DType)
 
 
 def _hashes_by_identity(kind: type) -> bool:
@@ -78,6 +123,8 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
     obj = value.real()
     if _hashes_by_identity(kind) or kind in (FunctionType, BuiltinFunctionType, ModuleType, type):
         return _identity_key(tx, value)
+    if _hashes_in_python(kind):
+        return UserKey(tx, value)
     if obj is not None and not tx.effects.is_touched(value):
         return obj  # type: ignore[no-any-return]
     specialized = tx.specialize(value)
@@ -157,8 +204,15 @@ class DictValue(Value):
 
     def _read_by_key(self, element: Lazy, key: Hashable, key_value: Value) -> None:
         """An element under an object is read as ``d[object]``, which does not depend on the order of keys."""
-        if isinstance(key, IdKey) and element.value is None and self.source is not None and key_value.source is not None:
-            element.source = self.source.item_at(key_value.source)
+        if isinstance(key, IdKey | UserKey) and self.source is not None and key_value.source is not None:
+            where = self.source.item_at(key_value.source)
+            if element.value is None:
+                element.source = where
+            elif where != element.source and isinstance(key, UserKey):
+                self._same(element, where)
+
+    def _same(self, element: Lazy, where: Source) -> None:
+        breaks.unsupported(breaks.UNHASHABLE_KEY, f"one element reached as {element.source} and as {where}")
 
     def has(self, tx: Tracer, key: Hashable, key_value: Value | None = None) -> bool:
         """Membership, guarded."""
@@ -228,15 +282,39 @@ class DictValue(Value):
 
 
 class SetValue(Value):
-    """``items`` maps a key to its element."""
+    """``items`` maps a key to its element; ``order`` is a real set of the keys, with the history of the one it stands
+    for, so that it is walked in the same order."""
 
     def __init__(
-        self, items: dict[Hashable, Value] | None = None, kind: type = set, source: Source | None = None, obj: Any = None
-    ) -> None:
+        self, items: dict[Hashable, Value] | None = None, kind: type = set, source: Source | None = None, obj: Any = None,
+        order: set[Hashable] | None = None,
+    ) -> None:  # fmt: skip
         self.items: dict[Hashable, Value] = {} if items is None else items
+        self.before = dict(self.items) if source is not None else {}
+        self.order: set[Hashable] = set(iter(self.items)) if order is None else order
         self.kind = kind
         self.source = source
         self.obj = obj
+
+    def in_order(self, tx: Tracer) -> list[Value]:
+        """The elements as iteration gives them; which set from outside it was is guarded."""
+        if self.source is None:
+            return [self.items[k] for k in self.order]
+        if self.before and all(literal(k) is not None for k in self.before):
+            tx.guard("KEYS", f"tuple({{0}}) == {escape(repr(tuple(self.before)))}", self.source)
+        if not tx.effects.is_touched(self):
+            return list(self.items.values())
+        if list(self.before) != list(set(iter(self.before))):
+            breaks.unsupported(breaks.OPERATION, "the order of a set from outside that was changed")
+        return [self.items[k] for k in self.order]
+
+    def add(self, key: Hashable, value: Value) -> None:
+        self.items.setdefault(key, value)
+        self.order.add(key)
+
+    def drop(self, key: Hashable) -> None:
+        del self.items[key]
+        self.order.discard(key)
 
     def pytype(self) -> type:
         return self.kind
@@ -255,12 +333,18 @@ class SetValue(Value):
     def reconstruct(self, emit: Emitter) -> str:
         if self.source is not None:
             return emit.read(self.source)
+        values = [self.items[k] for k in self._insertion_order()]
         if self.kind is frozenset:
-            return f"frozenset([{', '.join(emit.load(v) for v in self.items.values())}])"
+            return f"frozenset([{', '.join(emit.load(v) for v in values)}])"
         name = emit.begin(self, f"{emit.obj(self.kind)}()" if self.kind is not set else "set()")
-        for v in self.items.values():
+        for v in values:
             emit.finish(f"{name}.add({emit.load(v)})")
         return name
+
+    def _insertion_order(self) -> list[Hashable]:
+        """In which order to insert the keys so that they come out in order."""
+        as_made = list(self.items)
+        return as_made if list(set(iter(as_made))) == list(self.order) else list(self.order)
 
 
 def is_plain_key(key: Any) -> bool:

@@ -7,6 +7,7 @@ Read next: ``iterator``, then ``capture.protocol.getattr_``.
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks
@@ -99,6 +100,13 @@ class OutsideValue(Value):
 
 class OpaqueValue(OutsideValue):
     """An object from outside with no model: it can be passed on, and its calls run natively."""
+
+
+class TracebackValue(Value):
+    """A traceback: there is one, and that is all that a trace knows of it."""
+
+    def pytype(self) -> type:
+        return TracebackType
 
 
 class SuperValue(Value):

@@ -117,6 +117,6 @@ from tinytorch.nn.functional.pooling import (
 from tinytorch.nn.functional.resize import channel_shuffle, interpolate, pixel_shuffle, pixel_unshuffle
 
 # The public name of a function is the one users call it by, in printed graphs too.
-__all__ = sorted(name for name, fn in globals().items() if isfunction(fn))
+__all__ = sorted(name for name, fn in globals().items() if isfunction(fn) and fn is not isfunction)
 for _name in __all__:
     globals()[_name].__module__ = __name__
