@@ -90,8 +90,9 @@ class Following:
         fast = self.fast
         if fast is None or not vectorizable(self.nest.body) or any(isinstance(s, Store) and s.mode != "set" for s in self.nest.body):
             return 1
-        items = {b.name: b.dtype.itemsize for b in self.kernel.params if b.name != self.product}
-        sizes = [items[s.buffer] for s in accesses(self.nest.body) if s.buffer in items and _unit(s, fast)]
+        items = {b.name: b.dtype.itemsize for b in self.kernel.params}
+        moved = [s for s in accesses(self.nest.body) if not (isinstance(s, Load) and s.buffer == self.product)]
+        sizes = [items[s.buffer] for s in moved if _unit(s, fast)]
         v = 16 // max(2, min(sizes, default=16))
         while v > 1 and (run % v or value_at(fast.extent, {}) % v):
             v //= 2
