@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from codegen_cupy.matmul import Product, by_numpy, describe, followed
 from compiler.config import config
 from compiler.loop import host
 from compiler.loop.ir import Extern, Plan
+from compiler.loop.printer import format_plan, parse_plan
 from tinytorch.dtypes import bfloat16, float16, float32
 
 F = torch.nn.functional
@@ -25,7 +28,7 @@ def emulated(monkeypatch):
 
 
 @pytest.fixture
-def plans(monkeypatch) -> list[Plan]:
+def plans(monkeypatch) -> Iterator[list[Plan]]:
     """The plans made in a test."""
     made: list[Plan] = []
     original = host.memory.plan
@@ -35,10 +38,12 @@ def plans(monkeypatch) -> list[Plan]:
         return made[-1]
 
     monkeypatch.setattr(host.memory, "plan", plan)
-    return made
+    with config.patch(cache=False):  # made before is made no more
+        yield made
 
 
 def words(plans: list[Plan]) -> list[tuple[str, ...]]:
+    assert all(parse_plan(format_plan(p)) == p for p in plans)
     steps = [s for p in plans for s in p.steps if isinstance(s, Extern) and s.fn == "matmul"]
     return [tuple(s.params.get("then", ())) for s in steps]
 

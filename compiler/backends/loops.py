@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from compiler import logs, timing
 from compiler.aot.autograd import aot_autograd
@@ -19,13 +20,15 @@ from compiler.ir import meta
 from compiler.ir.graph import Node
 from compiler.ir.module import GraphModule
 from compiler.ir.verify import verify
-from compiler.loop import interp, printer
-from compiler.loop.host import compile_graph
+from compiler.loop import interp, kept, printer
 from compiler.loop.ir import Plan
 from compiler.partition import min_cut
+from tinytorch.device import emulated
+from tinytorch.functions.misc import get_float32_matmul_precision
 from tinytorch.tensor import Tensor
 
 Build = Callable[[Plan, Config], Callable[[list[Any], tuple[int, ...]], Sequence[Any]]]
+_built: WeakValueDictionary[Any, Any] = WeakValueDictionary()
 
 
 def inductor(gm: GraphModule, example_inputs: Sequence[Any], *, config: Config = settings) -> Callable[..., Any]:
@@ -67,12 +70,23 @@ def compile_loops(module: GraphModule, build: Build, config: Config) -> Raw:
     verify(module, functional=True)
     lifted, constants = lift_attributes(module)
     with timing.phase("loops"):
-        plan = compile_graph(lifted, config)
+        name, plan = kept.plan_of(lifted, config)
     if logs.enabled("loops"):
         logs.artifact("loops", module.class_name, printer.format_plan(plan))
     with timing.phase("codegen"):
-        built = build(plan, config)
+        built = _built_before(name, plan, build, config)
     return _bind(built, lifted, plan, constants)
+
+
+def _built_before(name: str, plan: Plan, build: Build, config: Config) -> Callable[[list[Any], tuple[int, ...]], Sequence[Any]]:
+    """What a plan was built to: as long as somebody has it, the same again (a step is traced twice, its memory is one)."""
+    key = (name, build, emulated(), get_float32_matmul_precision())
+    found = _built.get(key) if name else None
+    if found is None:
+        found = build(plan, config)
+        if name:
+            _built[key] = found
+    return found
 
 
 def lift_attributes(module: GraphModule) -> tuple[GraphModule, list[Any]]:

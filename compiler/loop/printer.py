@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from types import CodeType
 from typing import Any
 
 from compiler.loop import build, ir
@@ -41,8 +42,18 @@ def parse_kernel(text: str) -> Kernel:
 
 def parse_plan(text: str) -> Plan:
     """Execute what ``format_plan`` wrote."""
+    return run_code(code_of(text))
+
+
+def code_of(text: str) -> CodeType:
+    """The bytecode of a printed plan, which takes most of the time."""
+    return compile(text.replace(HEADER, ""), "<plan>", "exec")
+
+
+def run_code(code: CodeType) -> Plan:
+    """The plan that such code describes."""
     space = dict(NAMESPACE)
-    exec(compile(text.replace(HEADER, ""), "<plan>", "exec"), space)
+    exec(code, space)
     made = space["program"]
     assert isinstance(made, Plan)
     return made
@@ -170,7 +181,7 @@ def _step(plan: Plan, step: ir.Step) -> str:
             words += [_view(a) if isinstance(a, ir.ArrayView) else literal(a) for a in args]
             words.append(f"outs=[{', '.join(map(_view, outs))}]")
             words += [f"origin={origin!r}"] if origin else []
-            words += [f"{k}={repr(v) if isinstance(v, str) else literal(v)}" for k, v in params.items()]
+            words += [f"{k}={_parameter(v)}" for k, v in params.items()]
             return f"p.extern({', '.join(words)})"
         case ir.Free(buffer):
             return f"p.free({buffer})"
@@ -182,6 +193,12 @@ def _view(v: ir.ArrayView | ir.Int | None) -> str:
         return literal(v)
     offset = f", {v.offset}" if str(v.offset) != "0" else ""
     return f"p.view({v.buffer}, {literal(v.shape)}, {literal(v.stride)}{offset})"
+
+
+def _parameter(v: Any) -> str:
+    if isinstance(v, str) or (isinstance(v, tuple) and v and all(isinstance(x, str) for x in v)):
+        return repr(v)
+    return literal(v)
 
 
 def _buffer(b: Buffer) -> str:
