@@ -33,26 +33,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     const Stand me;
     k += k0 + b * k_batch + kv * k_head + first * k_row;
     v += v0 + b * v_batch + kv * v_head + first * v_row;
-    q += q0 + b * q_batch;
-    g += g0 + b * g_batch;
-    lse += lse0 + b * heads * T;
-    delta += delta0 + b * heads * T;
+    lse += lse0 + (b * heads + kv * group_size) * T;
+    delta += delta0 + (b * heads + kv * group_size) * T;
     const int start = CAUSAL ? smaller(first, T) / BM : 0, per_head = (T + BM - 1) / BM - start;
     const int tiles = per_head * (int)group_size;
     // Causal: tiles of a head before the first one concern other warps only; those from the second one on need no mask.
     const int skipped = CAUSAL ? (first + me.unit) / BM - start : 0;
     const int whole = CAUSAL ? (first + me.unit + me.unit_rows - 1 + BM - 1) / BM - start : 0;
 
-    auto ask = [&](int tile) {
+    q += q0 + b * q_batch + kv * group_size * q_head + start * BM * q_row;
+    g += g0 + b * g_batch + kv * group_size * g_head + start * BM * g_row;
+    lse += start * BM;
+    delta += start * BM;
+
+    int asked = 0;  // tiles of the current head
+    auto ask = [&](int tile) {  // one after another: q, g, lse and delta move on
         if (tile < tiles) {
-            int slot = tile % STAGES, h = kv * (int)group_size + tile / per_head, at = (start + tile % per_head) * BM;
-            ask_tile<BM>(q_tiles + slot * ROOM<BM>, q + h * q_head + at * q_row, q_row, T - at);
-            ask_tile<BM>(g_tiles + slot * ROOM<BM>, g + h * g_head + at * g_row, g_row, T - at);
+            const int slot = tile % STAGES, left = T - (start + asked) * BM;
+            ask_tile<BM>(q_tiles + slot * ROOM<BM>, q, q_row, left);
+            ask_tile<BM>(g_tiles + slot * ROOM<BM>, g, g_row, left);
             for (int i = threadIdx.x; i < 2 * BM; i += THREADS) {
-                bool there = at + i % BM < T;
-                const float* from = (i < BM ? lse : delta) + (long long)h * T + (there ? at + i % BM : 0);
-                copy_4((i < BM ? lse_tiles : delta_tiles) + slot * BM + i % BM, from, there);
+                bool there = i % BM < left;
+                copy_4((i < BM ? lse_tiles : delta_tiles) + slot * BM + i % BM, (i < BM ? lse : delta) + (there ? i % BM : 0), there);
             }
+            const bool next = ++asked == per_head;
+            if (next) asked = 0;
+            q += next ? q_head - (per_head - 1) * BM * q_row : BM * q_row;
+            g += next ? g_head - (per_head - 1) * BM * g_row : BM * g_row;
+            lse += next ? T - (per_head - 1) * BM : BM;
+            delta += next ? T - (per_head - 1) * BM : BM;
         }
         copies_end_group();
     };
@@ -65,12 +74,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     clear(sum_k);
     clear(sum_v);
 
+    int h = kv * (int)group_size, within = -1;  // head of queries, number of the tile among its own
     for (int tile = 0; tile < tiles; ++tile) {
         meet_copies<STAGES - 2>();
         ask(tile + STAGES - 1);
-        const int slot = tile % STAGES, h = kv * (int)group_size + tile / per_head, within = tile % per_head;
-        const int at = (start + within) * BM;
+        if (++within == per_head) within = 0, ++h;
         if (!ATOMIC && within < skipped) continue;
+        const int slot = tile % STAGES, at = (start + within) * BM;
         const auto scores = SCORES_OF(b, h);
         const elem* q_tile = q_tiles + slot * ROOM<BM>;
         const elem* g_tile = g_tiles + slot * ROOM<BM>;
