@@ -365,17 +365,18 @@ class Section:
         e, v = self.e, self.vector
         same = self._uniform()
         packs: dict[str, str] = {}
+        compared = {a for s in self.stmts if id(s) in same and self._steady(s) for a in used(s)}
         for s in self.stmts:
-            if id(s) in same:
+            if id(s) in same or (isinstance(s, Index) and s.name in compared):
                 e.statement(s)
             elif isinstance(s, Load) and self._slot(s) is not None:
                 self._load_kept(s)
-            elif isinstance(s, Load) and id(s) not in e.staged and self._packed(s, same):
+            elif isinstance(s, Load) and self._packed(s, same):
                 packs[s.name] = f"{safe(s.name)}_pack"
                 where = f"{safe(s.buffer)} + {e.index(s.index)}"
                 t, mask = memory_type(e.buffers[s.buffer].dtype), e.mask(s)
                 text = f"load_pack<{v}>({where})"
-                if mask:  # a checked index: the same for all neighbours
+                if mask:  # the same for all neighbours
                     text = f"{mask} ? {text} : Pack<{t}, {v}>{{}}"
                 e.line(f"const Pack<{t}, {v}> {packs[s.name]} = {text};")
         stores = [s for s in self.stmts if isinstance(s, Store) and self._packed(s, same)]
@@ -443,18 +444,34 @@ class Section:
         varying |= {n for s in self.stmts if isinstance(s, Update) for n in s.names}
         same: set[int] = set()
         for s in self.stmts:
-            depends = bool(varying & set(used(s)))
+            depends = bool(varying & set(used(s))) and not self._steady(s)
             if isinstance(s, (Store, Update, Init)) or depends:
                 varying |= {s.name} if isinstance(s, (Let, Load, Index)) else set()
             else:
                 same.add(id(s))
         return same
 
+    def _steady(self, s: Stmt) -> bool:
+        """Does a whole vector lie on one side of a bound (of a slice, of a part of a concatenation)?"""
+        if not isinstance(s, Let) or s.fn not in ("ge", "lt") or not isinstance(s.args[1], int) or s.args[1] % self.vector:
+            return False
+        place = next((x for x in self.stmts if isinstance(x, Index) and x.name == s.args[0]), None)
+        found = rest_along(place.expr, self.axis.symbol) if place else None
+        inner = {x.name for x in self.stmts if isinstance(x, (Let, Load, Index))}
+        if found is None or found[0] != 1 or {x.name for x in found[1].free_symbols} & inner:
+            return False
+        return divides(self.vector, found[1], dict(self.e.schedule.facts))
+
+    def _all_or_none(self, s: Load | Store, same: set[int]) -> bool:
+        """Is the mask the same for all neighbours, and nothing but zeros read where it is not set?"""
+        varying = {x.name for x in self.stmts if isinstance(x, (Let, Load, Index)) and id(x) not in same}
+        return s.mask not in varying and (isinstance(s, Store) or s.other == 0)
+
     def _packed(self, s: Load | Store, same: set[int]) -> bool:
         """Can all neighbours be moved at once?"""
-        if id(s) in self.e.staged:
+        if id(s) in self.e.staged or (isinstance(s, Store) and s.mode != "set"):
             return False
-        if s.mask is not None or (isinstance(s, Store) and s.mode != "set"):
+        if s.mask is not None and not self._all_or_none(s, same):
             return False
         found = rest_along(s.index, self.axis.symbol)
         if found is None or not isinstance(found[0], int) or found[0] != 1:

@@ -443,6 +443,27 @@ def halves(n: int) -> Kernel:
     return kernel(halves)
 
 
+def concatenated(rows: int, widths: tuple[int, ...], dtype: DType) -> Kernel:
+    """Parts side by side, each behind a mask, and the first part stored apart behind another."""
+
+    def concatenated(k: KernelRecorder) -> None:
+        n = sum(widths)
+        parts = [k.param(f"part{p}", dtype, (rows, w), (w, 1)) for p, w in enumerate(widths)]
+        y = k.param("y", dtype, (rows, n), (n, 1))
+        first = k.param("first", dtype, (rows, widths[0]), (widths[0], 1))
+        for i in k.map(rows):
+            for j in k.map(n):
+                place, start, total = k.index(j), 0, k.const(0.0, dtype=float32)
+                for part, w in zip(parts, widths, strict=True):
+                    here = k.bit_and(k.ge(place, start), k.lt(place, start + w))
+                    total = k.add(total, k.cast(k.load(part, i * w + j - start, mask=here), dtype=float32))
+                    start += w
+                k.store(y, i * n + j, k.cast(total, dtype=dtype))
+                k.store(first, i * widths[0] + j, k.cast(total, dtype=dtype), mask=k.lt(place, widths[0]))
+
+    return kernel(concatenated)
+
+
 CASES: dict[str, Callable[[], Kernel]] = {
     "gelu_float32": lambda: gelu(float32, 5000),
     "gelu_float16": lambda: gelu(float16, 70000),
@@ -501,4 +522,6 @@ CASES: dict[str, Callable[[], Kernel]] = {
     "two_loops": lambda: two_loops(100),
     "strided_rows": lambda: strided_rows(6, 40),
     "masked": lambda: masked(50),
+    "concatenated": lambda: concatenated(900, (64, 64, 32), bfloat16),
+    "concatenated_odd": lambda: concatenated(700, (64, 68, 28), bfloat16),
 }
