@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codegen_numba import blas, externs, kernels, layout, matmul, pool, runtime, templates
+from codegen_numba import blas, externs, kernels, layout, matmul, narrow, pool, runtime, templates
 from codegen_numba.analysis import known
 from codegen_numba.built import Built, Context
 from codegen_numba.compile import Source
 from codegen_numba.emit import Argument, Emitter
 from codegen_numba.layout import ERROR, FIRST, LINE, VALUE, WHO, Chunk, Table, text_of
-from codegen_numba.matmul import Template
+from codegen_numba.matmul import Packed, Template
 from codegen_numba.rebase import rebase
 from codegen_numba.schedule import Phase, Tune, phases
 from codegen_numba.sources import PREPARE, fill_source
@@ -89,8 +89,9 @@ class Builder:
         """Words for inputs and outputs (as objects, made addresses by the first record), sizes, temporaries."""
         ask = "id({})" if runtime.DATA_WORD is not None else "{}.ctypes.data"
         used = {a for s in self.plan.steps if isinstance(s, Run) for a in s.args}
+        families = narrow.templates(self.plan, self.buffers)
         for n, s in enumerate(self.plan.steps):
-            found = templates.of(s, self.buffers) if isinstance(s, Extern) else None
+            found = families.get(n) or templates.of(s, self.buffers) if isinstance(s, Extern) else None
             if found is not None:
                 self.templates[n] = found
                 used |= {v.buffer for t in found for v in t.slots if isinstance(v, ArrayView)}
@@ -291,6 +292,8 @@ class Builder:
     def _template_slot(self, x: Any, t: Template, step: int, parts: Any) -> Any:
         if isinstance(x, ArrayView):
             return self.address(x.buffer, (known(x.offset) or 0) * self.buffers[x.buffer].dtype.itemsize)
+        if isinstance(x, Packed):
+            return self._scratch(("work", "packed", x.view), x.bytes)
         if isinstance(x, tuple):
             return self.table.fix(x, x[1])
         if x == "scratch":

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from codegen_numba import analysis, memo, random_rows, schedule, spell
+from codegen_numba import analysis, memo, random_rows, schedule, spell, streams
 from codegen_numba.accumulate import Accumulators, identity
 from codegen_numba.analysis import Body, Keep, Recall
 from codegen_numba.compile import Source
@@ -273,6 +273,12 @@ class Emitter:
             with self.inside(s), self.straight(s.axis, s.body, "0", self.index(s.extent)):
                 self.body(s.body)
 
+    def straight_loops(self, axis: str, body: Body, low: str, high: str) -> None:
+        """A map loop over a body without loops, or several if it would follow too many streams."""
+        for piece in streams.apart(body):
+            with self.straight(axis, piece, low, high):
+                self.body(piece)
+
     @contextmanager
     def straight(self, axis: str, body: Body, low: str, high: str) -> Iterator[None]:
         """``for axis in range(low, high)`` around a body without loops; random words are filled ahead, in stretches."""
@@ -370,16 +376,14 @@ class Emitter:
         self._own_copies()
         *outer, inner = self.phase.loops
         if not outer:
-            with self.straight(inner.axis, self.phase.body, "start", "stop"):
-                self.body(self.phase.body)
+            self.straight_loops(inner.axis, self.phase.body, "start", "stop")
             return
         n = self.index(inner.extent)
         axis = self.name(outer[0].axis) if len(outer) == 1 else "t"
         with self.out.block(f"for {axis} in range(quotient(start, {n}), quotient(stop + {n} - 1, {n})):"):
             self._unravel(tuple(outer))
             low, high = f"greatest(start - {axis} * ({n}), 0)", f"least(stop - {axis} * ({n}), {n})"
-            with self.straight(inner.axis, self.phase.body, low, high):
-                self.body(self.phase.body)
+            self.straight_loops(inner.axis, self.phase.body, low, high)
 
     def _strips(self) -> None:
         self._own_copies()

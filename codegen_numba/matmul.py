@@ -23,8 +23,8 @@ SMALL = 1 << 17
 @dataclass(frozen=True)
 class Template:
     """A phase that is no kernel of the plan.  ``slots`` match the source's parameters: a view (its address), a size
-    expression, ``("blas", address)``, ``"scratch"`` (``scratch`` bytes for each part, shared by the templates of one
-    step), or ``"parts"``, into how many parts the step's first template was cut."""
+    expression, ``("blas", address)``, ``Packed`` memory, ``"scratch"`` (``scratch`` bytes for each part, shared by the
+    templates of one step), or ``"parts"``, into how many parts the step's first template was cut."""
 
     source: Source
     slots: tuple[Any, ...]
@@ -32,6 +32,14 @@ class Template:
     work: Int  # multiplications; 0 keeps it in one part
     align: int = 1
     scratch: Int = 0  # bytes per part
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Memory that the templates of several steps share: ``view`` in another order."""
+
+    view: ArrayView
+    bytes: int
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from compiler.loop.memory import Launch
 from compiler.loop.remat import recompute
 from compiler.loop.share import shared
 from compiler.loop.verify import verify
+from compiler.passes import products
+from compiler.passes.tidy import drop_unused
 from tinytorch.ops.opdef import TABLE
 
 __all__ = ["compile_graph", "rules"]  # importing ``rules`` fills the table that lowering reads
@@ -32,7 +34,7 @@ def compile_graph(gm: Any, config: Any) -> Plan:
     the inputs that the caller will copy them over: where it is safe, the plan writes there itself, and the output is
     the whole input.
     """
-    program = lower(gm, config)
+    program = lower(simplified(gm, config), config)
     epilogue.joined(program, config)
     tasks = order.ordered(grouped(program, config))
     launches = launched(write_kernels(tasks, program), program, gm.meta)
@@ -41,6 +43,17 @@ def compile_graph(gm: Any, config: Any) -> Plan:
     if config.verify:
         verify(plan)
     return plan
+
+
+def simplified(gm: Any, config: Any) -> Any:
+    """The graph with what only this backend profits from done to it, in a copy."""
+    if config.numerics != "fast":
+        return gm
+    copy = gm.copy()
+    if not products.lay_end_to_end(copy.graph):
+        return gm
+    drop_unused(copy.graph)
+    return copy
 
 
 def grouped(program: Program, config: Any) -> list[Task]:

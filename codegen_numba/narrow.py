@@ -1,0 +1,124 @@
+"""Products of a few rows with one matrix, again and again: the matrix is packed once, for all of them.
+
+Stage: codegen_numba.  In: a ``Plan``.  Out: ``Template``s for the steps that qualify.  A recurrent net multiplies a batch of
+rows by the same weight at every step.  BLAS packs its right factor anew each time, which for 16 rows costs more than
+the product does.  Here the first step packs it in panels as wide as two vectors, row after row, and every step runs
+``product`` over panels, shared among the workers.  Read next: ``matmul``, ``product``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from codegen_numba.analysis import hint, known
+from codegen_numba.compile import Source
+from codegen_numba.matmul import Matrix, Packed, Template, as_matrix
+from codegen_numba.product import lanes
+from compiler.loop.ir import ArrayView, Buffer, Extern, Plan, Run
+
+#: Rows from which packing is cheap beside the product, and products from which it pays.
+MOST_ROWS, FEWEST = 64, 4
+#: Elements of the matrix: it should stay in cache from one product to the next.
+LARGEST = 1 << 18
+
+PACK = """\
+def pack(b, packed, n, k, ldb, start, stop, part):
+    # columns of b, {width} at a time, each panel row after row
+    for p in range(start, stop):
+        columns = least({width}, n - p * {width})
+{body}"""
+PLAIN = """\
+        for i in range(k):
+            for j in range(columns):
+                packed[(p * k + i) * {width} + j] = b[i * ldb + p * {width} + j]
+"""
+TURNED = """\
+        for j in range(columns):
+            for i in range(k):
+                packed[(p * k + i) * {width} + j] = b[(p * {width} + j) * ldb + i]
+"""
+MULTIPLY = """\
+def narrow(a, packed, c, m, n, k, a_row, a_column, c_row, start, stop, part):
+    # panels of columns: c = a b
+    for p in range(start, stop):
+        product(c, p * {width}, c_row, a, 0, a_row, a_column, packed, p * k * {width}, {width}, m, least({width}, n - p * {width}), k, 0)
+"""
+
+
+def templates(plan: Plan, buffers: Mapping[str, Buffer]) -> dict[int, list[Template]]:
+    """For steps by their place: what to run for each, packing before the first of a family."""
+    out: dict[int, list[Template]] = {}
+    for places in _families(plan, buffers):
+        for n in places:
+            step = plan.steps[n]
+            assert isinstance(step, Extern)
+            out[n] = [*([_pack(step)] if n == places[0] else []), _multiply(step)]
+    return out
+
+
+def _families(plan: Plan, buffers: Mapping[str, Buffer]) -> Iterator[list[int]]:
+    """Places of products with equal right factors that nothing writes from the first to the last."""
+    found: dict[ArrayView, list[int]] = {}
+    for n, step in enumerate(plan.steps):
+        if isinstance(step, Extern) and _qualifies(step, buffers):
+            found.setdefault(_factors(step)[1], []).append(n)
+    for b, places in found.items():
+        between = plan.steps[places[0] : places[-1]]
+        if len(places) >= FEWEST and not any(b.buffer in written(plan, s) for s in between):
+            yield places
+
+
+def written(plan: Plan, step: object) -> set[str]:
+    """Buffers that a step writes."""
+    if isinstance(step, Run):
+        kernel = plan.kernels[step.kernel]
+        return {a for b, a in zip(kernel.params, step.args, strict=True) if b.name in kernel.writes}
+    return {v.buffer for v in step.outs} if isinstance(step, Extern) else set()
+
+
+def _qualifies(step: Extern, buffers: Mapping[str, Buffer]) -> bool:
+    if step.fn != "matmul" or step.params or len(step.outs) != 1:
+        return False
+    views = [v for v in (*step.args, *step.outs) if isinstance(v, ArrayView) and len(v.shape) == 2]
+    if len(views) != 3:
+        return False
+    if any(known(x) is None for v in views for x in (*v.shape, *v.stride, v.offset)):
+        return False
+    if any(buffers[v.buffer].dtype.name != "float32" for v in views):
+        return False
+    (m, k), (_, n) = (map(hint, v.shape) for v in views[::2])
+    fits = 1 < m <= MOST_ROWS and k > 0 and n % lanes() == 0 and n * k <= LARGEST
+    return fits and views[2].stride[1] == 1 and as_matrix(*views[1].shape, *views[1].stride) is not None
+
+
+def _factors(step: Extern) -> tuple[ArrayView, ArrayView]:
+    a, b = step.args
+    assert isinstance(a, ArrayView) and isinstance(b, ArrayView)
+    return a, b
+
+
+def _right(step: Extern) -> tuple[ArrayView, Matrix, Packed, int]:
+    b, width = _factors(step)[1], 2 * lanes()
+    matrix = as_matrix(*b.shape, *b.stride)
+    assert matrix is not None
+    k, n = map(hint, b.shape)
+    panels = -(-n // width)
+    return b, matrix, Packed(b, 4 * panels * width * k), panels
+
+
+def _pack(step: Extern) -> Template:
+    b, matrix, packed, panels = _right(step)
+    k, n = map(hint, b.shape)
+    text = PACK.format(width=2 * lanes(), body=(TURNED if matrix.turned else PLAIN).format(width=2 * lanes()))
+    params = (("b", "float32"), ("packed", "float32"), ("n", "size"), ("k", "size"), ("ldb", "size"))
+    return Template(Source("pack", text, params), (b, packed, n, k, matrix.lead), panels, n * k)
+
+
+def _multiply(step: Extern) -> Template:
+    a, (c,) = _factors(step)[0], step.outs
+    _, _, packed, panels = _right(step)
+    (m, k), (_, n) = map(hint, a.shape), map(hint, c.shape)
+    sizes = (("m", m), ("n", n), ("k", k), ("a_row", a.stride[0]), ("a_column", a.stride[1]), ("c_row", c.stride[0]))
+    params = (("a", "float32"), ("packed", "float32"), ("c", "float32"), *((x, "size") for x, _ in sizes))
+    source = Source("narrow", MULTIPLY.format(width=2 * lanes()), params)
+    return Template(source, (a, packed, c, *(v for _, v in sizes)), panels, m * n * k)

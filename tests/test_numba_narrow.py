@@ -1,0 +1,100 @@
+"""Products of a few rows with one matrix: packed once for all, right for every layout, and only while nothing changes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codegen_numba.build import build
+from codegen_numba.product import lanes
+from compiler.config import Config
+from compiler.loop.build import plan
+from compiler.loop.ir import Plan
+from tinytorch.dtypes import float32
+
+RNG = np.random.default_rng(4)
+
+
+def layout(rows: int, columns: int, kind: str) -> np.ndarray:
+    if kind == "turned":
+        return RNG.normal(size=(columns, rows)).astype(np.float32).T
+    if kind == "cut":
+        return RNG.normal(size=(rows, columns + 5)).astype(np.float32)[:, :columns]
+    return RNG.normal(size=(rows, columns)).astype(np.float32)
+
+
+def strides(x: np.ndarray) -> tuple[int, ...]:
+    return tuple(s // x.itemsize for s in x.strides)
+
+
+def products(lefts: list[np.ndarray], b: np.ndarray, overwrite: int | None = None) -> Plan:
+    """``x @ b`` for each ``x``; before product ``overwrite`` another library call writes ``b``."""
+
+    @plan
+    def program(p: Any) -> None:
+        xs = [p.input(f"x{n}", float32, a.shape, strides(a)) for n, a in enumerate(lefts)]
+        other = p.input("other", float32, (b.shape[0], 1), (1, 1)) if overwrite is not None else None
+        row = p.input("row", float32, (1, b.shape[1]), (b.shape[1], 1)) if overwrite is not None else None
+        right = p.input("b", float32, b.shape, strides(b)) if overwrite is None else p.alloc("b", float32, b.shape, strides(b))
+        outs = []
+        for n, (x, a) in enumerate(zip(xs, lefts, strict=True)):
+            if overwrite is not None and n in (0, overwrite):
+                p.extern(
+                    "matmul", p.view(other, (b.shape[0], 1), (1, 1)), p.view(row, (1, b.shape[1]), (b.shape[1], 1)),
+                    outs=(p.view(right, b.shape, strides(b)),),
+                )  # fmt: skip
+            out = p.alloc(f"out{n}", float32, (a.shape[0], b.shape[1]), (b.shape[1], 1))
+            view = p.view(out, (a.shape[0], b.shape[1]), (b.shape[1], 1))
+            p.extern("matmul", p.view(x, a.shape, strides(a)), p.view(right, b.shape, strides(b)), outs=(view,))
+            outs.append(view)
+        p.output(*outs)
+
+    return program
+
+
+@pytest.mark.parametrize("left", ["plain", "turned", "cut"])
+@pytest.mark.parametrize("right", ["plain", "turned", "cut"])
+@pytest.mark.parametrize("size", [(16, 12, 4), (5, 1, 3), (3, 33, 6), (64, 128, 5)], ids=str)
+def test_products_of_every_layout(size: tuple[int, int, int], left: str, right: str) -> None:
+    rows, depth, panels = size
+    lefts = [layout(rows, depth, left) for _ in range(5)]
+    b = layout(depth, panels * lanes(), right)
+    built = build(products(lefts, b), Config())
+    assert {"pack", "narrow"} <= set(built.kernels) and "matmul" not in built.kernels
+    assert [name for name, _, _ in built.records].count("pack") == 1
+    for got, a in zip(built([*lefts, b]), lefts, strict=True):
+        np.testing.assert_allclose(got, a @ b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "count"), [(65, 4, 5), (1, 4, 5), (16, 4, 3)], ids=["many rows", "one row", "few products"]
+)
+def test_what_blas_does_as_well(rows: int, columns: int, count: int) -> None:
+    lefts, b = [layout(rows, 12, "plain") for _ in range(count)], layout(12, columns * lanes(), "plain")
+    built = build(products(lefts, b), Config())
+    assert "pack" not in built.kernels
+    for got, a in zip(built([*lefts, b]), lefts, strict=True):
+        np.testing.assert_allclose(got, a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_a_width_that_fills_no_vector_is_left_to_blas() -> None:
+    lefts, b = [layout(8, 12, "plain") for _ in range(5)], layout(12, lanes() + 1, "plain")
+    assert "pack" not in build(products(lefts, b), Config()).kernels
+
+
+def test_a_matrix_that_changes_between_is_not_kept() -> None:
+    lefts, b = [layout(8, 12, "plain") for _ in range(5)], np.empty((12, 2 * lanes()), np.float32)
+    other, row = layout(12, 1, "plain"), layout(1, b.shape[1], "plain")
+    built = build(products(lefts, b, overwrite=3), Config())
+    assert "pack" not in built.kernels
+    for got, a in zip(built([*lefts, other, row]), lefts, strict=True):
+        np.testing.assert_allclose(got, a @ (other @ row), rtol=1e-4, atol=1e-4)
+
+
+def test_numbers_that_are_none_stay_in_their_row() -> None:
+    lefts, b = [layout(8, 12, "plain") for _ in range(4)], layout(12, 2 * lanes(), "plain")
+    lefts[1][3, 5], lefts[2][0, 0] = np.nan, np.inf
+    for got, a in zip(build(products(lefts, b), Config())([*lefts, b]), lefts, strict=True):
+        np.testing.assert_allclose(got, a @ b, rtol=1e-4, atol=1e-4)
