@@ -607,6 +607,11 @@ def nonzero(x):
     return torch.nonzero(x)
 
 
+@breaks("TT0107")
+def counted_bins(x):
+    return torch.bincount(torch.tensor([1, 2, 2]))
+
+
 @breaks("TT0202")
 def context_variable_set(x):
     VARIABLE.set(4)

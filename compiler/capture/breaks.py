@@ -57,6 +57,12 @@ TENSOR_TEXT = _row(
     "repr, str and format of a tensor show values, which are known only when the graph has run.",
     "Print shapes and dtypes instead, or print outside the compiled function.",
 )
+LOOKS_AT_VALUES = _row(
+    "TT0107",
+    "function that looks at values",
+    "The function reads elements itself, to check its arguments or to size its result (bincount); a trace has none.",
+    "Call it outside of the compiled function, or use one whose result has a known size (one_hot with num_classes, scatter_add).",
+)
 DATA_ERROR = _row(
     "TT0106",
     "error of a GPU that depends on data, where the program would catch it",

@@ -18,6 +18,7 @@ from typing import Any
 
 from compiler.capture.guards import compile_text
 from compiler.capture.runtime import STATE, CodeCache, finish
+from tinytorch.nn.module import Module
 
 _serial = itertools.count()
 _MISSING: Any = object()
@@ -102,6 +103,9 @@ def make_door(fn: FunctionType, cache: CodeCache) -> Any:
     return door
 
 
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
 # --- calls out of translated code -------------------------------------------------------------------------------------
 class Nested:
     """``nested(f)``: a user's function called at a break is a compile target itself."""
@@ -113,6 +117,10 @@ class Nested:
         kind = type(fn)
         if kind is FunctionType:
             return self._function(fn)
+        if isinstance(fn, Module) and kind.__call__ is Module.__call__ and "_compiled_call_impl" not in fn.__dict__:
+            return self._module(fn)
+        if kind is MethodType and fn.__func__ is Module._call_impl:
+            return self._module(fn.__self__)
         if kind is MethodType and type(fn.__func__) is FunctionType:
             inner = self._function(fn.__func__)
             return fn if inner is fn.__func__ else MethodType(inner, fn.__self__)
@@ -121,6 +129,13 @@ class Nested:
             inner = self._function(call)
             return fn if inner is call else MethodType(inner, fn)
         return fn
+
+    def _module(self, module: Module) -> Any:
+        """A module's call is its ``forward``, which is the target; its hooks run around that, natively."""
+        forward = self(module.forward)
+        if any(module.__dict__[hooks] for hooks in _HOOKS):
+            return lambda *args, **kwargs: module._call_with_hooks(args, kwargs, forward)
+        return forward
 
     def _function(self, fn: FunctionType) -> Any:
         if getattr(fn, "_tt_door", None) is not None or getattr(fn, "_tt_disabled", None) is not None:

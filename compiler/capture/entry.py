@@ -103,14 +103,14 @@ def translate(cache: CodeCache, fn: FunctionType, values: tuple[Any, ...]) -> Ca
 
 
 def is_target(code: CodeType) -> bool:
-    """Whether a function called at a break is worth compiling: a user's, or a layer's call."""
+    """Whether a function called at a break is worth compiling: a user's, or a layer's ``forward``."""
     if code.co_flags & _GENERATOR:
         return False
     path = code.co_filename
     if path.startswith("<"):
         return not path.startswith(("<frozen", "<door", "<guards", "<translated"))
     if "/tinytorch/" in path:
-        return "/tinytorch/nn/" in path and "/functional/" not in path
+        return "/tinytorch/nn/" in path and code.co_name == "forward"
     return not path.startswith(_LIBRARY) and "/compiler/" not in path and "site-packages" not in path
 
 

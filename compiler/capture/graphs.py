@@ -156,7 +156,7 @@ def run_on_fakes(tx: Tracer, fn: Callable[..., Any], args: list[Any], kwargs: di
         if isinstance(e, RuntimeError) and "depends on the data" in str(e):
             breaks.unsupported(breaks.DYNAMIC_OUTPUT, str(e))
         if isinstance(e, RuntimeError) and str(e).endswith("the value of a traced tensor is not known"):
-            breaks.unsupported(breaks.SCALAR_OUTPUT, f"{getattr(fn, '__name__', fn)} looks at values: {e}")
+            breaks.unsupported(breaks.LOOKS_AT_VALUES, f"{getattr(fn, '__name__', fn)} looks at values: {e}")
         tx.raise_native(e)
 
 

@@ -140,8 +140,8 @@ class Module(StateDict, Moves):
             return self.forward(*args, **kwargs)
         return self._call_with_hooks(args, kwargs)
 
-    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Pre-hooks, forward, hooks; backward hooks see what goes in and out."""
+    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any], forward: Any = None) -> Any:
+        """Pre-hooks, forward (or what stands in for it), hooks; backward hooks see what goes in and out."""
         for pre, with_kwargs in list(self._forward_pre_hooks.values()):
             changed = pre(self, args, kwargs) if with_kwargs else pre(self, args)
             if changed is not None and with_kwargs:
@@ -153,7 +153,7 @@ class Module(StateDict, Moves):
             backward = BackwardHooks(self, list(self._backward_hooks.values()), list(self._backward_pre_hooks.values()))
             args = backward.watch_inputs(args)
         try:
-            out = self.forward(*args, **kwargs)
+            out = (forward or self.forward)(*args, **kwargs)
         except Exception:
             self._always_hooks(args, kwargs)
             raise
