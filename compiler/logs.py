@@ -19,8 +19,8 @@ from pathlib import Path
 from compiler.config import config
 
 TOPICS: tuple[str, ...] = (
-    "capture", "guards", "graph_breaks", "recompiles", "graph", "joint", "partition", "loops", "kernels", "autotune",
-    "asm", "cache",
+    "capture", "guards", "graph_breaks", "recompiles", "graph", "joint", "partition", "loops", "memory", "kernels",
+    "autotune", "asm", "cache",
 )  # fmt: skip
 
 #: Counts of things worth counting, by topic: ``counters["graph_breaks"]["TT0101"] += 1``.

@@ -21,6 +21,7 @@ from compiler.ir.graph import Node
 from compiler.ir.module import GraphModule
 from compiler.ir.verify import verify
 from compiler.loop import interp, kept, printer
+from compiler.loop.footprint import footprint
 from compiler.loop.ir import Plan
 from compiler.partition import min_cut
 from tinytorch.device import emulated
@@ -73,6 +74,8 @@ def compile_loops(module: GraphModule, build: Build, config: Config) -> Raw:
         name, plan = kept.plan_of(lifted, config)
     if logs.enabled("loops"):
         logs.artifact("loops", module.class_name, printer.format_plan(plan))
+    if logs.enabled("memory"):
+        logs.artifact("memory", module.class_name, str(footprint(plan)), ".txt")
     with timing.phase("codegen"):
         built = _built_before(name, plan, build, config)
     return _bind(built, lifted, plan, constants)
@@ -81,7 +84,8 @@ def compile_loops(module: GraphModule, build: Build, config: Config) -> Raw:
 def _built_before(name: str, plan: Plan, build: Build, config: Config) -> Callable[[list[Any], tuple[int, ...]], Sequence[Any]]:
     """What a plan was built to: as long as somebody has it, the same again (a step is traced twice, its memory is one)."""
     key = (name, build, emulated(), get_float32_matmul_precision())
-    found = _built.get(key) if name else None
+    told = any(map(logs.enabled, ("kernels", "asm", "autotune")))  # what building says is wanted
+    found = _built.get(key) if name and not told else None
     if found is None:
         found = build(plan, config)
         if name:
