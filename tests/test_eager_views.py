@@ -103,6 +103,15 @@ def test_second_gradients_follow_too(steps: list[Any]) -> None:
     assert gradgradcheck(lambda a: sum((t * t).sum() for t in run(steps, a)), start(), atol=1e-4)
 
 
+def test_a_cotangent_may_lie_otherwise_than_the_base() -> None:
+    """Views of the base that its cotangent, coming back transposed, would not have."""
+    for steps in (
+        [("view", 0, "flat"), ("view", 0, "transposed"), ("change", 1, 0, "add")],
+        [("view", 0, "transposed"), ("view", 1, "transposed"), ("view", 0, "flat"), ("change", 3, 0, "add")],
+    ):
+        assert gradcheck(lambda a, steps=steps: sum((t * t).sum() + (t.T * 2.0).sum() for t in run(steps, a)), start())
+
+
 # --- one of each kind -------------------------------------------------------------------------------------------------
 def test_a_view_taken_before_the_write_sees_it() -> None:
     a = torch.ones(2, 3, requires_grad=True)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tinytorch import dtypes
 from tinytorch.hooks import HookList, RemovableHandle
 from tinytorch.ops.opdef import TABLE, Op
+from tinytorch.ops.rules import Kept
 
 if TYPE_CHECKING:
     from tinytorch.tensor import Tensor
@@ -45,6 +46,11 @@ class _Mode(threading.local):
 
 mode = _Mode()
 _numbers = itertools.count()
+_new = object.__new__
+INFERENCE_SAVED = (
+    "Inference tensors cannot be saved for backward. To work around you can make a clone to get a normal tensor and use it "
+    "in autograd."
+)
 
 
 class Watch:
@@ -79,11 +85,13 @@ class AccumulateGrad:
 
 
 class Node:
-    """One recorded call.  ``edges[i]``: None, a leaf tensor, or (node, output number) that made input i."""
+    """One recorded call.  ``edges[i]``: None, a leaf tensor, or (node, output number) that made input i.
+
+    ``fns`` are the vjp functions, one per input (None where no gradient is wanted).  Where a rule says beforehand what its
+    functions keep (``ops.rules``), the node keeps just these arguments, and the functions are made when first asked for.
+    """
 
     # Defaults on the class: most nodes never own most of these.
-    fns: Sequence[Vjp | None] | None
-    saved: Sequence[tuple[Tensor, int]] = ()  # what the functions close over, with its version then
     outputs: int = 1
     out_metas: Any = ()
     out_alias: Any = None
@@ -93,13 +101,37 @@ class Node:
     #: (cotangents, create_graph, retain_graph) -> gradients of all inputs at once
     whole: Callable[[list[Any], bool, bool], Sequence[Any]] | None = None
     stack: str | None = None
+    _args: Sequence[Any] | None = None  # what the rule will be called with
+    _versions: Sequence[int] = ()  # of the tensors among them
+    _fns: Sequence[Vjp | None] | None = None
+    _saved: Sequence[tuple[Tensor, int]] = ()
 
     def __init__(self, op: Op, fns: Sequence[Vjp | None], edges: Sequence[Any], metas: Sequence[Any]) -> None:
         self.op = op
-        self.fns = fns
+        self._fns = fns
         self.edges = edges
         self.metas = metas  # (shape, NumPy dtype) of each differentiable input
         self.number = next(_numbers)
+
+    @property
+    def fns(self) -> Sequence[Vjp | None] | None:
+        """None once released."""
+        if self._fns is None and self._args is not None:
+            made = self.op.vjp(None if self.out_alias is None else self.out_alias[0], *self._args)  # type: ignore[misc]
+            self._fns = [None if e is None else fn for e, fn in zip(self.edges, made, strict=False)]
+        return self._fns
+
+    @property
+    def saved(self) -> Sequence[tuple[Tensor, int]]:
+        """What is kept alive for backward, with its version when it was recorded."""
+        if self._args is None:
+            return self._saved
+        kept = [a for a in (*self._args, *(self.out_alias or ())) if isinstance(a, _TENSOR)]
+        return list(zip(kept, self._versions, strict=True))
+
+    @saved.setter
+    def saved(self, value: Sequence[tuple[Tensor, int]]) -> None:
+        self._saved = value
 
     def __lt__(self, other: Node) -> bool:
         return self.number > other.number
@@ -136,7 +168,19 @@ class Node:
 
     def release(self) -> None:
         """Drop what is saved; a second backward then raises."""
-        self.fns, self.saved, self.out_alias, self.whole = None, [], None, None
+        self._fns = self._args = self.out_alias = self.whole = None
+        self._saved = ()
+
+    def replace(self, old: Tensor, new: Tensor) -> None:
+        """Keep ``new``, of the same value, instead of ``old``."""
+        if self._args is not None:
+            assert self._fns is None
+            self._versions = [new._version if t is old else v for t, v in self.saved]
+            self._args = [new if a is old else a for a in self._args]
+            return
+        for fn in self._fns or ():
+            _replace_in_cells(fn, old, new)
+        self._saved = [(new, new._version) if t is old else (t, v) for t, v in self._saved]
 
 
 # --- recording --------------------------------------------------------------------------------------------------------
@@ -145,12 +189,14 @@ def record(op: Op, args: tuple[Any, ...], params: dict[str, Any], out: Any) -> N
     vjp = op.vjp
     if vjp is None:
         return
+    kept = op.kept
+    if kept is not None and not params and len(kept) == 1 << len(args) and type(out) is not tuple and out._base is None:
+        if out._data.dtype.kind in "fcV":  # V is bfloat16
+            _record_arguments(op, args, kept, out)
+        return
     many = isinstance(out, tuple)
     outs = out if many else (out,)
-    for o in outs:
-        if o._data.dtype.kind in "fcV":  # V is bfloat16
-            break
-    else:
+    if not any([o._data.dtype.kind in "fcV" for o in outs]):
         return
     alias = tuple([o._alias() for o in outs]) if op.rule_reads_out else ()
     mode.grad, before = False, mode.grad
@@ -161,48 +207,83 @@ def record(op: Op, args: tuple[Any, ...], params: dict[str, Any], out: Any) -> N
     attach(op, fns, args, outs, alias)
 
 
+def _record_arguments(op: Op, args: tuple[Any, ...], kept: list[Kept], out: Tensor) -> None:
+    """Record without running the rule: keep the arguments that its functions will hold."""
+    edges: list[Any] = []
+    metas: list[Any] = []
+    wanted, bit = 0, 1
+    for a in args:
+        if isinstance(a, _TENSOR) and (a._requires_grad if a._base is None else wants_grad(a)):
+            node, data = a._node, a._data
+            edges.append(a if node is None else (node, a._number))
+            metas.append((data.shape, data.dtype))
+            wanted += bit
+        else:
+            edges.append(None)
+            metas.append(None)
+        bit += bit
+    places, reads_out = kept[wanted]
+    made: Node = _new(Node)
+    made.op, made.edges, made.metas, made.number = op, edges, metas, next(_numbers)
+    made._args = held = [None] * len(args)
+    if places or reads_out:
+        made._versions = versions = []
+        for i in places:
+            held[i] = a = args[i]
+            if isinstance(a, _TENSOR):
+                if a._inference:
+                    raise RuntimeError(INFERENCE_SAVED)
+                versions.append(0 if a._storage is None else a._storage.version)
+        if reads_out:
+            alias = out._alias()
+            made.out_alias = (alias,)
+            versions.append(alias._version)
+    if mode.anomaly:
+        made.stack = _forward_stack()
+    if out._node is None and out._hooks is None:  # fresh: nothing to move or to tell
+        out._node, out._requires_grad = made, True
+    else:
+        out._set_history(made, 0)
+
+
 def attach(
     op: Op, fns: Sequence[Vjp | None], args: Sequence[Any], outs: Sequence[Tensor], alias: Sequence[Tensor]
 ) -> Node:
     """Make the node with these vjp functions (one per argument, or fewer) and hang it behind ``outs``."""
-    kept: list[Vjp | None] = []
-    edges: list[Any] = []
-    metas: list[Any] = []
+    n = len(args)
+    kept: list[Vjp | None] = [None] * n  # a closure not kept here is dropped, with what only it saved
+    edges: list[Any] = [None] * n
+    metas: list[Any] = [None] * n
     saved: list[tuple[Tensor, int]] = []
-    for a, fn in zip(args, fns, strict=False):
-        if fn is not None and isinstance(a, _TENSOR) and (wants_grad(a) if a._base is not None else a._requires_grad):
-            node = a._node
-            kept.append(fn)
-            edges.append(a if node is None else (node, a._number))
-            data = a._data
-            metas.append((data.shape, data.dtype))
-            if getattr(fn, "__closure__", None):
-                _closed_over(fn, saved)
-        else:  # the closure is dropped: what only it saved is not kept
-            kept.append(None)
-            edges.append(None)
-            metas.append(None)
-    while len(edges) < len(args):
-        edges.append(None)
-    node = Node(op, kept, edges, metas)
+    for i, fn in enumerate(fns):
+        a = args[i]
+        if fn is None or not isinstance(a, _TENSOR) or not (a._requires_grad if a._base is None else wants_grad(a)):
+            continue
+        node = a._node
+        data = a._data
+        kept[i] = fn
+        edges[i] = a if node is None else (node, a._number)
+        metas[i] = data.shape, data.dtype
+        _closed_over(fn, saved)
+    made = Node(op, kept, edges, metas)
     if saved:
-        node.saved = saved
-    if alias and any(t is k for t, _ in saved for k in alias):
-        node.out_alias = alias
+        made.saved = saved
+        if alias and any([t is k for t, _ in saved for k in alias]):
+            made.out_alias = alias
     if len(outs) > 1:
-        node.outputs = len(outs)
-        node.out_metas = tuple((o.shape, o.dtype, o.device) for o in outs)
+        made.outputs = len(outs)
+        made.out_metas = tuple((o.shape, o.dtype, o.device) for o in outs)
     if mode.anomaly:
-        node.stack = _forward_stack()
+        made.stack = _forward_stack()
     for i, o in enumerate(outs):
         if o._data.dtype.kind in "fcV":
             if o._base is None and o._node is None and o._hooks is None:  # fresh: nothing to move or to tell
-                o._node, o._requires_grad = node, True
+                o._node, o._requires_grad = made, True
                 if i:
                     o._number = i
             else:
-                o._set_history(node, i)
-    return node
+                o._set_history(made, i)
+    return made
 
 
 def wants_grad(a: Any) -> bool:
@@ -223,11 +304,9 @@ def _closed_over(fn: Any, found: list[tuple[Tensor, int]]) -> None:
             continue
         if isinstance(content, _TENSOR):
             if content._inference:
-                raise RuntimeError(
-                    "Inference tensors cannot be saved for backward. To work around you can make a clone to get a normal "
-                    "tensor and use it in autograd."
-                )
-            found.append((content, content._version))
+                raise RuntimeError(INFERENCE_SAVED)
+            storage = content._storage
+            found.append((content, 0 if storage is None else storage.version))
         elif isinstance(content, tuple | list):
             found.extend((t, t._version) for t in content if isinstance(t, _TENSOR))
         elif isinstance(content, FunctionType) and content is not fn:
@@ -251,14 +330,12 @@ def mark_inference(out: Any) -> None:
 def keep_old_value(dst: Tensor, src: Tensor) -> None:
     """Before ``dst[...] = src``: if the rule that made ``src`` saved ``dst`` (``x.mul_(y)``), let it hold a copy."""
     node = src._node
-    if node is None or node.fns is None or not any(t is dst for t, _ in node.saved):
+    if node is None or not any(t is dst for t, _ in node.saved):
         return
     with grad_mode(False):
         copy = TABLE["clone"](dst)
     copy._requires_grad, copy._node, copy._number = dst._requires_grad, dst._node, dst._number
-    for fn in node.fns:
-        _replace_in_cells(fn, dst, copy)
-    node.saved = [(copy, copy._version) if t is dst else (t, v) for t, v in node.saved]
+    node.replace(dst, copy)
 
 
 def _replace_in_cells(fn: Any, old: Tensor, new: Tensor) -> None:
@@ -297,7 +374,8 @@ def rebase(dst: Tensor, src: Tensor) -> None:
         return
     chain = dst._chain
     old = base._alias_with_history()
-    base_fns: list[Vjp | None] = [_zero_region(chain), lambda g: _apply_chain(g, chain)]
+    strides = base.stride()
+    base_fns: list[Vjp | None] = [_zero_region(chain, strides), lambda g: _apply_chain(_laid_out(g, strides), chain)]
     attach(TABLE["copy_slices"], base_fns, (old, src), (base,), ())
     dst._view_version = -1  # its history is read again from the base at the next use
 
@@ -308,9 +386,18 @@ def _apply_chain(t: Any, chain: Sequence[tuple[Op, dict[str, Any]]]) -> Any:
     return t
 
 
-def _zero_region(chain: Sequence[tuple[Op, dict[str, Any]]]) -> Vjp:
+def _laid_out(g: Any, strides: Sequence[Any]) -> Any:
+    """``g`` with its dimensions in memory in the order of ``strides``: views that its base has are possible of it too."""
+    if g.stride() == strides:
+        return g
+    order = sorted(range(len(strides)), key=lambda d: -strides[d])
+    back = tuple(order.index(d) for d in range(len(order)))
+    return TABLE["permute"](TABLE["contiguous"](TABLE["permute"](g, dims=tuple(order))), dims=back)
+
+
+def _zero_region(chain: Sequence[tuple[Op, dict[str, Any]]], strides: Sequence[Any]) -> Vjp:
     def vjp(g: Any) -> Any:
-        out = TABLE["clone"](g)
+        out = TABLE["clone"](_laid_out(g, strides))
         region = _apply_chain(out, chain)
         region.zero_()
         return out

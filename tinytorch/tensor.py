@@ -15,14 +15,13 @@ from tinytorch.dtypes import DType
 from tinytorch.hooks import HookList, RemovableHandle
 from tinytorch.ops.opdef import TABLE, Op
 
+_new = object.__new__
+
 
 class Storage:
     """The memory that a tensor and its views share: its identity, and how often it was written."""
 
-    __slots__ = ("version", "__weakref__")
-
-    def __init__(self) -> None:
-        self.version = 0
+    version = 0
 
 
 def address(data: Any) -> int:
@@ -98,7 +97,7 @@ class Tensor:
         return t
 
     @staticmethod
-    def _view(of: Tensor, data: Any, op: Op | None, params: dict[str, Any]) -> Tensor:
+    def _view(of: Tensor, data: Any, op: Op, params: dict[str, Any]) -> Tensor:
         """A tensor over part of the memory of ``of``."""
         t = object.__new__(Tensor)
         t._data = data
@@ -108,10 +107,9 @@ class Tensor:
         t._storage = of._storage
         if of._inference:
             t._inference = True
-        if op is not None:
-            t._base = of if of._base is None else of._base
-            t._chain = (*of._chain, (op, params))
-            t._view_version = t._storage.version
+        t._base = of if of._base is None else of._base
+        t._chain = (*of._chain, (op, params))
+        t._view_version = t._storage.version
         return t
 
     # --- memory --------------------------------------------------------------------------------------------------
@@ -173,13 +171,20 @@ class Tensor:
 
     def _alias(self) -> Tensor:
         """The same memory and version, with no history: what a vjp rule may keep of an output without a cycle."""
-        t = Tensor._view(self, self._data, None, {})
+        t = self.detach()
         t._requires_grad = self._requires_grad
         return t
 
     def detach(self) -> Tensor:
         """The same memory and version counter without the history."""
-        return Tensor._view(self, self._data, None, {})
+        storage = self._storage
+        if storage is None:
+            storage = self._storage = Storage()
+        t: Tensor = _new(Tensor)
+        t._data, t.device, t._storage = self._data, self.device, storage
+        if self._inference:
+            t._inference = True
+        return t
 
     # --- history -------------------------------------------------------------------------------------------------
     @property

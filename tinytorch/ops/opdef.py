@@ -8,7 +8,6 @@ An op takes its tensors by position and everything else by keyword: ``ops.sum(x,
 
 from __future__ import annotations
 
-import dis
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import numpy as np
 
 from tinytorch import dtypes
 from tinytorch.dtypes import DType
+from tinytorch.ops import rules
 
 Shape = tuple[Any, ...]  # of int, or of symbolic ints that behave like int
 Kind = Literal["pointwise", "reduce", "scan", "view", "index", "contract", "random", "create", "extern"]
@@ -90,12 +90,13 @@ class Op:
 
     @cached_property
     def rule_reads_out(self) -> bool:
-        """Whether the vjp rule looks at the output at all; if not, none is handed to it."""
-        code = getattr(self.vjp, "__code__", None)
-        if code is None:
-            return True
-        first = code.co_varnames[0]
-        return any(i.argval == first for i in dis.get_instructions(code) if i.opname not in ("MAKE_CELL", "COPY_FREE_VARS"))
+        """Whether the vjp rule looks at the output at all."""
+        return rules.reads_out(self.vjp)
+
+    @cached_property
+    def kept(self) -> list[rules.Kept] | None:
+        """Which arguments are kept for each choice of inputs that want a gradient; None: the rule must run to know."""
+        return rules.kept_arguments(self.vjp)
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         return CALL(self, args, params)
