@@ -405,7 +405,8 @@ class Builder:
         if isinstance(arena, list):
             body += arena
         body.append("c = contexts.pop() if contexts else new()")
-        needs = "top" if isinstance(arena, list) and arena else str(arena) if isinstance(arena, int) and arena else ""
+        wanted = arena or self.views  # views of temporaries without elements need a block to be views of
+        needs = "top" if isinstance(arena, list) and arena else str(arena) if isinstance(arena, int) and wanted else ""
         if needs:
             body.append(f"base = take(c, {needs})")
         if table.variable:

@@ -99,7 +99,8 @@ def alone(p: Program, **how: Any) -> str | None:
     try:
         check([p], **how)
     except Exception as e:
-        return f"{type(e).__name__}: {e}" if isinstance(e, DiffersError) else traceback.format_exc()
+        last = traceback.extract_tb(e.__traceback__)[-1]
+        return f"{type(e).__name__}: {e}\n    at {last.filename}:{last.lineno} in {last.name}"
     return None
 
 

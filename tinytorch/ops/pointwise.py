@@ -365,11 +365,11 @@ where: Op = row(
 
 # --- bits -------------------------------------------------------------------------------------------------------------
 def _bits(name: str, fn: str, ufunc: str, kernel: str, arity: int = 2) -> Op:
-    """Integers and bools only; ``kernel`` is the name in PyTorch's error."""
+    """Integers only, and bools unless it shifts; ``kernel`` is the name in PyTorch's error."""
 
     def infer(*metas: Any) -> Meta:
         found = pointwise_infer(op, metas, {})
-        if dtypes.category(found.dtype) > 1:
+        if dtypes.category(found.dtype) > 1 or found.dtype is dtypes.bool_ and name in ("shl", "shr"):
             raise NotImplementedError(f"\"{kernel}\" not implemented for '{found.dtype.title}'")
         return found
 

@@ -137,9 +137,16 @@ def bits(make: Any) -> Iterator[Sample]:
     yield (make.index(9, 2, 3), 5), {}
 
 
-@errors_of("bit_and", "bit_or", "bit_xor", "shl", "shr")
+@errors_of("bit_and", "bit_or", "bit_xor")
 def bits_of_floats(make: Any) -> Iterator[Sample]:
     yield (make.float(2, 3), make.index(3, 2, 3)), {}
+
+
+@errors_of("shl", "shr")
+def shifts_that_are_none(make: Any) -> Iterator[Sample]:
+    yield from bits_of_floats(make)
+    yield (make.bool(2, 3), make.bool(2, 3)), {}
+    yield (make.bool(2, 3), True), {}
 
 
 @samples_of("bit_not")

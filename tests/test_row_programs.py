@@ -1,0 +1,103 @@
+"""Random programs over the whole table of rows: fused = eager, element by element within what arithmetic allows.
+
+Here some dozens, drawn by Hypothesis, which shrinks them; ``TT_FUZZ_EXAMPLES`` draws more, ``row_batches.py`` a hundred
+thousand by dice.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from loop_helpers import trace
+from program_bounds import agrees
+from row_batches import DiffersError, check, needed, smallest
+from row_programs import KINDS, Program, Step, programs, rolled
+
+from codegen_numba.build import build
+from compiler.config import Config
+from compiler.loop import compile_graph
+from tinytorch.device import cpu
+from tinytorch.ops import TABLE
+from tinytorch.tensor import Tensor
+
+EXAMPLES = int(os.environ.get("TT_FUZZ_EXAMPLES", "40"))
+NUMERICS = st.sampled_from(["fast", "strict"])
+
+
+@settings(max_examples=2 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs(), NUMERICS)
+def test_the_interpreter_is_eager(program: Program, numerics: str) -> None:
+    check([program], "interp", numerics)
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs(), NUMERICS, st.booleans())
+def test_machine_code_is_eager(program: Program, numerics: str, tiny: bool) -> None:
+    check([program], "numba", numerics, tiny)
+
+
+@pytest.mark.parametrize("first", [0, 12, 24])
+def test_many_programs_as_one_graph(first: int) -> None:
+    batch = [rolled(first + n) for n in range(12)]
+    check(batch, "interp")
+    check(batch, "numba", "strict", tiny=first == 12)
+
+
+def test_every_kind_of_step_is_rolled() -> None:
+    rows = {s.name for seed in range(1500) for s in rolled(seed).steps if isinstance(s, Step)}
+    kinds = {TABLE[r].kind for r in rows}
+    assert kinds == {"pointwise", "reduce", "scan", "view", "index", "contract", "random", "create"}
+    assert len(rows) > 95 and len(KINDS) > 30
+
+
+def test_most_elements_are_compared() -> None:
+    """Bounds that allow everything would make a test that cannot fail."""
+    values = [p.values[o] for p in map(rolled, range(400)) for o in p.outputs]
+    known = sum(int((v.error < 0.05 * np.maximum(1, np.abs(v.array.astype(np.complex128)))).sum()) for v in values)
+    assert known > 0.9 * sum(v.array.size for v in values)
+
+
+def test_a_wrong_result_is_seen() -> None:
+    """One element of each output turned wrong is found wrong, but where its bound is infinite."""
+    seen = 0
+    for p in map(rolled, range(200)):
+        for v in (p.values[o] for o in p.outputs):
+            if not v.array.size or v.kind == "c" or not np.isfinite(v.error.flat[0]):
+                continue
+            wrong = v.array.copy()
+            first = wrong.flat[0]
+            wrong.flat[0] = not first if v.kind == "b" else first ^ 1 if v.kind in "iu" else 0 if abs(first) > 50 else 100
+            seen += 1
+            assert not agrees(wrong, v, False).all() and agrees(v.array, v, True).all()
+    assert seen > 200
+
+
+def test_a_failure_shrinks_to_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = next(n for n in range(100) if any(isinstance(s, Step) and s.name == "tanh" for s in rolled(n).steps))
+    p = rolled(seed)
+
+    def breaks(batch: list[Program], **how: object) -> None:
+        if any(isinstance(s, Step) and s.name == "tanh" for q in batch for s in q.steps):
+            raise DiffersError("tanh")
+
+    monkeypatch.setattr("row_batches.check", breaks)
+    small = smallest(p)
+    assert isinstance(small.steps[-1], Step) and small.steps[-1].name == "tanh"
+    assert len(needed(small).steps) == len(small.steps) <= len(p.steps)
+
+
+def test_library_calls_on_no_elements() -> None:
+    """A plan whose temporaries are all empty still hands its library calls views of something."""
+    x = Tensor._wrap(np.empty((1, 2, 0), np.float32), cpu)
+    state = Tensor._wrap(np.empty((2, 0), np.int64), cpu)
+
+    def fn(x: Tensor, at: Tensor) -> Tensor:
+        moved = TABLE["exp"](TABLE["permute"](x, dims=(1, 2, 0)))
+        return TABLE["cumargmax"](TABLE["view"](moved, shape=(2, 0)), dim=1), TABLE["scatter"](at, at, at, dim=1)
+
+    built = build(compile_graph(trace(fn, x, state), Config()), Config())
+    assert [a.shape for a in built([x._data, state._data])] == [(2, 0), (2, 0)]
