@@ -48,7 +48,7 @@ class Gathering:
         corner = "tile.row" if side == "A" else "tile.column"
         line, place = (corner, "first") if self.deep else ("first", corner)
         shape = f"{side}_LINES, {side}_LENGTH, {side}_DEEP"
-        return f"Gathered<{shape}, {self.struct}> {side.lower()}({self.struct}{{{at}}}, {line}, {place});"
+        return f"Gathered<{shape}, {self.struct}> from_{side}({self.struct}{{{at}}}, {line}, {place});"
 
 
 @dataclass(frozen=True)

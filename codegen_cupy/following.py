@@ -23,7 +23,6 @@ from codegen_cupy.nest import (
     rest_along,
     value_at,
     vectorizable,
-    walk,
 )
 from codegen_cupy.spell import HALVES, to_memory
 from compiler.loop.ir import Buffer, Init, Kernel, Let, Load, Loop, Stmt, Store, Update
@@ -75,9 +74,13 @@ class Following:
         strides = self.strides()
         return next((a for a in self.nest.axes if strides.get(a.name) == 1 and a.extent != 1), None)
 
+    @property
+    def stores_product(self) -> bool:
+        return any(isinstance(s, Store) and s.buffer == self.product for s in self.nest.body)
+
     def keeping(self) -> Following:
         """The same, and the product is stored besides."""
-        if any(isinstance(s, Store) and s.buffer == self.product for s in self.nest.body):
+        if self.stores_product:
             return self
         at = max(n for n, s in enumerate(self.nest.body) if isinstance(s, Load) and s.buffer == self.product) + 1
         body = (*self.nest.body[:at], Store(self.product, self.load.index, self.load.name), *self.nest.body[at:])
@@ -285,9 +288,6 @@ def joined_parts(f: Following, parts: int, total: int) -> Kernel:
     body: tuple[Stmt, ...] = (*sums, *known, *rest)
     for a in reversed(f.nest.axes):
         body = (Loop(a.name, a.extent, "map", body),)
-    params = (Buffer("Parts", float32, (parts * total,), (1,)), *(b for b in f.kernel.params if b.name != f.product or _written(f, b)))
+    params = (Buffer("Parts", float32, (parts * total,), (1,)), *(b for b in f.kernel.params if b.name != f.product or f.stores_product))
     return replace(f.kernel, name=f"{f.kernel.name}_joined", params=params, body=body)
 
-
-def _written(f: Following, b: Buffer) -> bool:
-    return any(isinstance(s, Store) and s.buffer == b.name for s in walk(f.nest.body))

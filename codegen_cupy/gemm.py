@@ -68,7 +68,7 @@ class Operand(Protocol):
         ...
 
     def made(self, side: str, names: tuple[str, ...]) -> str:
-        """A declaration of ``a`` or ``b``; the tile's corner is ``tile``, the part's first step of depth ``first``."""
+        """A declaration of ``from_A`` or ``from_B``; the tile's corner is ``tile``, the part's first step of depth ``first``."""
         ...
 
 
@@ -105,9 +105,9 @@ class Matrix:
         line_step, place_step = (self.free_step, self.depth_step) if self.deep else (self.depth_step, self.free_step)
         shape = f"{side}_LINES, {side}_LENGTH, {side}_DEEP"
         if self.copied:
-            return f"Copied<{shape}> {side.lower()}({at}, {line_step}, {line}, {place}, {lines}, {length});"
+            return f"Copied<{shape}> from_{side}({at}, {line_step}, {line}, {place}, {lines}, {length});"
         how = f"Strided{{{at}, {line_step}, {place_step}, {lines}, {length}}}"
-        return f"Gathered<{shape}, Strided> {side.lower()}({how}, {line}, {place});"
+        return f"Gathered<{shape}, Strided> from_{side}({how}, {line}, {place});"
 
 
 def matrix(buffer: str, v: View, free: int, dtype: DType, *, aligned: bool) -> Matrix:
@@ -215,6 +215,8 @@ def write(p: Problem, t: Tiles, *, strict: bool = False) -> tuple[Source, tuple[
     schedule = Schedule("pointwise", vector=vector, threads=t.threads, resident=t.resident, strict=strict, restrict=False, wide=p.following.wide)
     e = Emitter(kernel, p.following.nest, schedule)
     _body(e, p, t, vector)
+    if not p.following.stores_product:  # nobody reads it from memory, and it may have none
+        e.kernel = replace(kernel, params=tuple(b for b in kernel.params if b.name != p.following.product))
     source = finish(e, p.name, work=1, block=(t.threads, 1))
     code = source.text[source.text.index('extern "C"') :]
     products = "gemm_tensor.cuh" if p.tensor else "gemm_plain.cuh"
@@ -254,7 +256,7 @@ def _body(e: Emitter, p: Problem, t: Tiles, vector: int) -> None:
     e.line(p.b.made("B", names("B", p.b.buffers)))
     e.line("Sums sums;")
     e.line("clear(sums);")
-    e.line("sum_products(sums, (elem*)pool, a, b, steps);")
+    e.line("sum_products(sums, (elem*)pool, from_A, from_B, steps);")
     e.line("float* tile_sums = (float*)pool;")
     e.line("spread(sums, tile_sums);")
     step = f"{t.threads} * {vector}" if vector > 1 else f"{t.threads}"

@@ -306,7 +306,7 @@ made = program([images.numpy(), weights.numpy(), bias.numpy()])[0]
 np.testing.assert_allclose(made, layer(images, weights, bias).numpy(), rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
-# `a` is *copied*: a row of the weights, $8 \cdot 3 \cdot 3 = 72$ numbers, begins and ends at a multiple of 16 bytes. `b` is
+# `from_A` is *copied*: a row of the weights, $8 \cdot 3 \cdot 3 = 72$ numbers, begins and ends at a multiple of 16 bytes. `from_B` is
 # *gathered*: windows begin anywhere. `sum_products` (`gemm.cuh`) is the loop: tiles arrive `STAGES - 1` steps before they are
 # needed, in a ring, and one barrier a step is enough. Why? The slot that is filled now is the one that all threads left
 # before the barrier.
