@@ -33,8 +33,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     const Stand me;
     k += k0 + b * k_batch + kv * k_head + first * k_row;
     v += v0 + b * v_batch + kv * v_head + first * v_row;
-    lse += lse0 + (b * heads + kv * group_size) * T;
-    delta += delta0 + (b * heads + kv * group_size) * T;
     const int start = CAUSAL ? smaller(first, T) / BM : 0, per_head = (T + BM - 1) / BM - start;
     const int tiles = per_head * (int)group_size;
     // Causal: tiles of a head before the first one concern other warps only; those from the second one on need no mask.
@@ -43,25 +41,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
 
     q += q0 + b * q_batch + kv * group_size * q_head + start * BM * q_row;
     g += g0 + b * g_batch + kv * group_size * g_head + start * BM * g_row;
-    lse += start * BM;
-    delta += start * BM;
+    lse += lse0;
+    delta += delta0;
 
-    int asked = 0;  // tiles of the current head
-    auto ask = [&](int tile) {  // one after another: q, g, lse and delta move on
+    long long line = (b * heads + kv * group_size) * rows + start * BM;  // first row of the tile, among those of all heads
+    int asked = 0;                                                       // tiles of the current head
+    auto ask = [&](int tile) {                                           // one after another: q, g and line move on
         if (tile < tiles) {
             const int slot = tile % STAGES, left = T - (start + asked) * BM;
             ask_tile<BM>(q_tiles + slot * ROOM<BM>, q, q_row, left);
             ask_tile<BM>(g_tiles + slot * ROOM<BM>, g, g_row, left);
             for (int i = threadIdx.x; i < 2 * BM; i += THREADS) {
                 bool there = i % BM < left;
-                copy_4((i < BM ? lse_tiles : delta_tiles) + slot * BM + i % BM, (i < BM ? lse : delta) + (there ? i % BM : 0), there);
+                copy_4((i < BM ? lse_tiles : delta_tiles) + slot * BM + i % BM, (i < BM ? lse : delta) + line + (there ? i % BM : 0), there);
             }
             const bool next = ++asked == per_head;
             if (next) asked = 0;
             q += next ? q_head - (per_head - 1) * BM * q_row : BM * q_row;
             g += next ? g_head - (per_head - 1) * BM * g_row : BM * g_row;
-            lse += next ? T - (per_head - 1) * BM : BM;
-            delta += next ? T - (per_head - 1) * BM : BM;
+            line += next ? T - (per_head - 1) * BM : BM;
         }
         copies_end_group();
     };
@@ -88,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
         const Pack<float, 2>* delta_tile = (const Pack<float, 2>*)(delta_tiles + slot * BM);
 
         float p[MT][NT][4], ds[MT][NT][4];
-        unsigned weights[MT][NT / 2][4];
+        unsigned weights[MT][NT / 2][4], changes[MT][NT / 2][4];  // P and dS
         if (REGISTERS && (tile == 0 || (CAUSAL && within == skipped))) {
             rows_of<BN>(k_rows, k_tile, me.own);
             rows_of<BN>(v_rows, v_tile, me.own);
@@ -160,18 +158,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
                     ds[m][n][e] = weight * (dp - d.at[e % 2]);
                 }
         }
-        products_wait<0>(sum_v);
-        pack_weights(weights, ds);
+        pack_weights(changes, ds);
 #if ATOMIC
 #pragma unroll
         for (int m = 0; m < MT; ++m)
 #pragma unroll
             for (int i = 0; i < NT / 2 * 4; ++i)
-                *(unsigned*)(ds_tile + (me.own + 16 * m + i % 2 * 8 + me.group) * DS_PITCH + i / 2 * 8 + 2 * me.place) = weights[m][i / 4][i % 4];
+                *(unsigned*)(ds_tile + (me.own + 16 * m + i % 2 * 8 + me.group) * DS_PITCH + i / 2 * 8 + 2 * me.place) = changes[m][i / 4][i % 4];
 #endif
         products_begin();
-        add_weights_times_rows(sum_k, weights, q_tile);
+        add_weights_times_rows(sum_k, changes, q_tile);
         products_end();
+        products_wait<0>(sum_v);
         products_wait<0>(sum_k);
 #if ATOMIC
         __syncthreads();
