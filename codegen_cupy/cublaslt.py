@@ -103,6 +103,7 @@ class Handle:
         self.lib, self.alloc, self.stream, self.timer, self.noise, self.device = lib, alloc, stream, timer, noise, device
         self.handle = ctypes.c_void_p()
         _ok(lib.cublasLtCreate(ctypes.byref(self.handle)), "cublasLtCreate")
+        self.timed = 0  # products whose choices were
         self.spaces: dict[int, Any] = {}
         self.plans: dict[Any, Prepared] = {}
         self.lock = threading.Lock()
@@ -134,6 +135,7 @@ class Handle:
         and runs faster, which turns the order of the choices round."""
         p = made.product
         sizes = _sizes(p)
+        self.timed += 1
         try:
             blocks = [self.alloc(n) for n in sizes]
         except Exception:  # out of memory: the library's first choice is a fine one

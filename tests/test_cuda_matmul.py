@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ import tinytorch as torch
 from codegen_cupy import cublaslt, matmul
 from codegen_cupy.host import View
 from codegen_cupy.matmul import Product, by_numpy, describe
+from compiler.config import config
 from tinytorch.dtypes import bfloat16, complex64, float16, float32, float64, int32
 
 
@@ -161,3 +164,45 @@ def test_the_tf32_switch_has_two_names() -> None:
     finally:
         torch.set_float32_matmul_precision("highest")
     assert not torch.backends.cuda.matmul.allow_tf32
+
+
+class FakePrepared:
+    """Three choices that differ in their first word; how long each takes is told by ``us``."""
+
+    def __init__(self, p: Product, us: list[float]) -> None:
+        self.product, self.us, self.runs = p, us, 0
+        self.choices = [cublaslt.Heuristic() for _ in us]
+        for n, c in enumerate(self.choices):
+            c.algo[0] = n + 1
+        self.choice = self.choices[0]
+
+    def use(self, choice) -> None:
+        self.choice = choice
+
+    def enqueue(self, *_: int) -> None:
+        self.runs += 1
+
+
+def test_what_was_fastest_is_found_again_on_disk(tmp_path) -> None:
+    x = View("x", (4096, 4096), (4096, 1), 0)
+    p = describe(x, x, x, bfloat16)
+    tmp_path.chmod(0o700)
+
+    def handle(made: FakePrepared, device: str):
+        h = object.__new__(cublaslt.Handle)
+        h.device, h.timed, h.lib, h.stream, h.noise = device, 0, SimpleNamespace(cublasLtGetVersion=lambda: 1), int, lambda *_: None
+        h.alloc = lambda size: SimpleNamespace(ptr=0)
+
+        def timer(fn) -> float:
+            fn()
+            return made.us[made.choice.algo[0] - 1]
+
+        h.timer = timer
+        h._choose(made)
+        return h.timed
+
+    assert cublaslt.worth_timing(p) and not cublaslt.worth_timing(describe(*[View("x", (64, 64), (64, 1), 0)] * 3, bfloat16))
+    with config.patch(cache_dir=str(tmp_path)):
+        for device, us, timed, best in [("a", [3, 1, 2], 1, 2), ("a", [1, 2, 3], 0, 2), ("b", [1, 2, 3], 1, 1)]:
+            made = FakePrepared(p, us)
+            assert handle(made, device) == timed and made.choice.algo[0] == best and made.runs == 3 * timed
