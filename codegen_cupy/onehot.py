@@ -50,6 +50,7 @@ def narrowed(nest: Nest) -> Nest:
 
 
 def _narrowed(loop: Loop) -> tuple[list[Stmt], Loop]:
+    assert isinstance(loop.extent, int)
     inside = set(defined(loop.body))
     places = {s.name for s in loop.body if isinstance(s, Index) and lift(s.expr) is Symbol(loop.axis)}
     before: list[Stmt] = []

@@ -30,7 +30,7 @@ KERNEL_BUDGET, TOTAL_BUDGET = 6.0, 90.0
 #: A kernel that moves its bytes at so large a part of the copy bandwidth is left as it is.
 GOOD_ENOUGH = 0.96
 #: Elements of a row that a thread may hold in registers.
-MOST_HELD = 64
+MOST_HELD = 128
 FLUSH_BYTES = 256 << 20
 _spent = 0.0
 
@@ -81,9 +81,12 @@ def proposals(nest: Nest, start: Schedule, sizes: Mapping[str, int], *, determin
             out["resident"] = (1, 2, 3, 4)
         if start.split > 1:
             out["split"] = tuple(max(1, start.split * n // 4) for n in (1, 2, 8))
+        if start.cluster > 1:
+            out["cluster"] = (1, 2, 4, 8)
+            out["resident"] = (2, 3, 4)
         out["stream"] = (True, False)
         out["team"] = tuple(t for t in (32, 64, 128, 256, 512, 1024) if start.team // 4 <= t <= start.team * 4)
-        if start.split == 1 and start.team <= 256:
+        if start.split == start.cluster == 1 and start.team <= 256:
             out["threads"] = tuple(start.team * n for n in (1, 2, 4))
         if start.vector > 1:
             out["vector"] = (start.vector // 2,)
@@ -100,10 +103,10 @@ def consistent(nest: Nest, start: Schedule, s: Schedule, sizes: Mapping[str, int
         s = replace(s, threads=WARP * s.team)
     if s.kind == "row":
         threads = s.threads if s.threads % s.team == 0 and (s.threads != start.threads or s.team == start.team) else s.team
-        s = replace(s, threads=max(threads, s.team, 128 if s.team <= WARP else 0))
+        s = replace(s, threads=s.team if s.cluster > 1 else max(threads, s.team, 128 if s.team <= WARP else 0))
         if s.chunks:
             length = max(value_at(fast_axis(x).extent, sizes) for x in inner_loops(nest))
-            s = replace(s, chunks=-(-length // (s.team * s.vector)))
+            s = replace(s, chunks=-(-length // (s.lanes * s.vector)))
             if s.chunks * s.vector > MOST_HELD:
                 raise ValueError(f"{s.chunks * s.vector} elements a thread do not fit into registers")
     if s.kind == "tile" and (s.threads * s.vector > s.side**2 or s.threads * s.vector % s.side):

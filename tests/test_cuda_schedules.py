@@ -241,3 +241,13 @@ def test_deterministic_leaves_the_order_of_sums_alone() -> None:
     assert not tune.proposals(nest, start, {}, deterministic=True)
 
 
+def test_what_may_vary_of_a_cluster() -> None:
+    k = cases.softmax(float32, 64, 131_072)
+    nest, at = nests(k)[0], Situation({})
+    start = sources.pick_schedule(k, nest, at)
+    assert {"cluster", "team", "resident"} <= tune.proposals(nest, start, {}).keys()
+    for cluster, team in ((4, 512), (8, 256), (1, 1024)):
+        s = tune.consistent(nest, start, replace(start, cluster=cluster, team=team), {})
+        assert s.threads == team and s.chunks * s.lanes * s.vector == 131_072
+    with pytest.raises(ValueError, match="registers"):
+        tune.consistent(nest, start, replace(start, cluster=1, team=256), {})
