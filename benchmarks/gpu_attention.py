@@ -246,7 +246,8 @@ def ours(part: str, s: Shape, count: int, most: int, kind: str) -> list[dict[str
     many = p.halves
 
     def chosen(found: list[Tiles]) -> list[Tiles | None]:
-        asked = [t for i, t in enumerate(found) if not i or not kind or t.groups == (kind == "wgmma")]
+        is_of = {"wgmma": lambda t: t.groups, "mma": lambda t: not t.groups, "ahead": lambda t: t.ahead}
+        asked = [t for i, t in enumerate(found) if not i or not kind or any(is_of[k](t) for k in kind.split(","))]
         return [*asked[:most]] if many else [None]
 
     if part == "forward":
@@ -381,7 +382,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer runs")
     parser.add_argument("--shape", default="", help="only shapes whose name contains this")
     parser.add_argument("--part", default="", help="torch, forward, apart or fused")
-    parser.add_argument("--kind", default="", help="wgmma or mma: only configs of this kind, and the default")
+    parser.add_argument("--kind", default="", help="wgmma, mma, ahead (or several, with commas): only such configs, and the default")
     parser.add_argument("--main", action="store_true", help="only the three main shapes")
     parser.add_argument("--most", type=int, default=99, help="configs to try of each kind")
     parser.add_argument("--timeout", type=float, default=150, help="seconds for one part")

@@ -11,6 +11,7 @@ constexpr float FACTOR = MASK == 2 ? LOG2E : SCALE * LOG2E;  // from a score to 
 #define SIZES long long heads, long long group_size, long long rows, long long columns, long long shift
 #define MASK_AND_STATE PLACE(m), long long m_column, long long state0
 
+template <bool B> struct Flag { static constexpr bool value = B; };
 __device__ __forceinline__ int smaller(int a, int b) { return a < b ? a : b; }
 
 template <int ROWS> constexpr int ROOM = ROWS * (GROUPS ? DP : PITCH);  // what a tile takes, in elements

@@ -52,8 +52,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
         else rows_times_rows<BM>(s, q_tile, at.own, k_tile);
         products_end();
     };
-    auto soften = [&](int tile) {  // the running softmax
-        if (tile >= at.whole) {
+    auto soften = [&](int tile, auto partly) {  // the running softmax; partly: some scores do not exist
+        if constexpr (partly.value) {
 #pragma unroll
             for (int m = 0; m < MT; ++m)
 #pragma unroll
@@ -123,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
         meet_copies<STAGES - 1>();
         score(0);
         products_wait<0>(s);
-        soften(0);
+        soften(0, Flag<true>());
     }
     for (int tile = 0; tile < at.tiles; ++tile) {
         if constexpr (AHEAD) {
@@ -135,22 +135,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
         meet_copies<STAGES - 2>();
         ask(tile + STAGES - 1 + LATE);  // into the slots that all have left
         if constexpr (AHEAD) {
-            if (tile + 1 < at.mine) {
+            auto next = [&](auto partly) {
                 score(tile + 1);
                 mix(tile);
                 products_wait<1>(s);
-                soften(tile + 1);
+                soften(tile + 1, partly);
+            };
+            if (tile + 1 < at.whole) {  // a branch of its own, in which products and exponentials can be mixed
+                next(Flag<false>());
+            } else if (tile + 1 < at.mine) {
+                next(Flag<true>());
             } else if (tile < at.mine) {
                 mix(tile);
                 products_wait<0>(mixed);
             }
-        } else if (tile < at.mine) {
-            score(tile);
-            products_wait<0>(s);
-            soften(tile);
-            take();
-            mix(tile);
-            products_wait<0>(mixed);
+        } else {
+            auto whole = [&](auto partly) {
+                score(tile);
+                products_wait<0>(s);
+                soften(tile, partly);
+                take();
+                mix(tile);
+                products_wait<0>(mixed);
+            };
+            if (tile < at.whole) whole(Flag<false>());
+            else if (tile < at.mine) whole(Flag<true>());
         }
     }
 

@@ -93,10 +93,15 @@ def _warp_forward(d: int) -> list[Tiles]:
             Tiles(4, 2, 64, 2, 2, True), Tiles(4, 2, 64, 2, 2, False), Tiles(4, 2, 128, 2, 1, False),
             Tiles(4, 1, 64, 2, 3, True), Tiles(8, 1, 64, 2, 2, True), Tiles(8, 1, 128, 2, 1, True),
             Tiles(4, 2, 32, 2, 2, True), Tiles(4, 2, 64, 3, 2, True), Tiles(8, 2, 64, 2, 1, True),
-            Tiles(4, 1, 128, 2, 2, True), Tiles(8, 2, 64, 3, 1, False),
+            Tiles(4, 1, 128, 2, 2, True), Tiles(8, 2, 64, 3, 1, False), Tiles(4, 2, 32, 2, 2, True, ahead=True),
+            Tiles(8, 1, 64, 2, 1, True, ahead=True), Tiles(4, 2, 64, 2, 2, True, ahead=True), Tiles(8, 2, 32, 2, 1, True, ahead=True),
+            Tiles(4, 1, 64, 2, 3, True, ahead=True),
         ]  # fmt: skip
     if d <= 128:
-        return [Tiles(8, 1, 64, 2, 1), Tiles(4, 2, 32, 2, 2), Tiles(4, 1, 64, 2, 2), Tiles(4, 2, 64, 2, 1), Tiles(8, 1, 64, 2, 1, True)]
+        return [
+            Tiles(8, 1, 64, 2, 1), Tiles(4, 2, 32, 2, 2), Tiles(4, 1, 64, 2, 2), Tiles(4, 2, 64, 2, 1), Tiles(8, 1, 64, 2, 1, True),
+            Tiles(8, 1, 32, 2, 1, True, ahead=True), Tiles(8, 1, 64, 2, 1, ahead=True),
+        ]  # fmt: skip
     return [Tiles(8, 1, 32, 2, 1), Tiles(4, 1, 32, 2, 1), Tiles(4, 1, 64, 2, 1)]
 
 

@@ -89,7 +89,7 @@ GROUP = Tiles(4, 1, 64, 2, 1, True, True, True)  # products by groups of four wa
 CASES: list[tuple[Any, str, dict[str, Any], Tiles]] = [
     ((1, 2, 1, 64, 64, 32, 32), "bfloat16", {}, Tiles(2, 1, 32, 2, 1, True)),
     ((2, 2, 2, 90, 71, 64, 64), "float16", {"causal": True}, Tiles(2, 1, 32, 2, 1, False)),
-    ((1, 1, 1, 30, 171, 64, 64), "bfloat16", {"causal": True}, Tiles(1, 2, 16, 3, 1, True)),
+    ((1, 1, 1, 30, 171, 64, 64), "bfloat16", {"causal": True}, Tiles(1, 2, 16, 3, 1, True, ahead=True)),
     ((1, 2, 2, 50, 71, 40, 40), "float16", {"mask": "bool"}, Tiles(2, 1, 32, 2, 1, True)),
     ((2, 4, 2, 50, 70, 48, 48), "bfloat16", {"mask": "added", "dropout": 0.3}, Tiles(1, 2, 16, 2, 1, False)),
     ((1, 2, 1, 33, 47, 96, 96), "float16", {"causal": True, "dropout": 0.2}, Tiles(2, 1, 16, 2, 1, False)),
