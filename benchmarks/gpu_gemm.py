@@ -168,9 +168,9 @@ MATMULS = [
 
 def tile_choices(p: Problem) -> list[Tiles]:
     """Shapes with two depths and counts of stages."""
-    out = []
-    for m, n in ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64)):
-        for k, stages in ((32, 4), (64, 3), (64, 4)) if p.dtype is not float32 else ((16, 3), (32, 3), (16, 4)):
+    out = [] if p.dtype is float32 else [gemm.grouped_tiles(p, m, n, s) for m, n in gemm.GROUPED for s in (3, 4)]
+    for m, n in ((128, 128), (128, 256), (256, 128), (64, 128)):
+        for k, stages in ((32, 4), (64, 3)) if p.dtype is not float32 else ((16, 3), (32, 3), (16, 4)):
             t = gemm.tiles(p, m, n, stages, k)
             out.append(t)
             if p.tensor and (m, n) == (128, 128):
@@ -278,6 +278,8 @@ def conv_choices(p: Problem, default: Tiles) -> list[Tiles]:
     more = [*gemm.candidates(p)[1:2], replace(default, stages=4), replace(default, k=2 * default.k)]
     if default.parts > 1:
         more.append(replace(default, parts=default.parts * 2))
+    if p.dtype is not float32:
+        more += [gemm.grouped_tiles(p, m, n, 3) for m, n in ((64, 128), (128, 128)) if m <= 2 * p.rows]
     return list(dict.fromkeys([default, *more]))
 
 

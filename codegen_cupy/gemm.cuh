@@ -1,5 +1,6 @@
 // D = A @ B, a tile of D per block.  The tiles of A and B that a block needs go through a ring of STAGES slots in shared
-// memory, STAGES - 1 steps of depth BK ahead of the products, which gemm_tensor.cuh or gemm_plain.cuh sum in registers.
+// memory, STAGES - 1 steps of depth BK ahead of the products, which gemm_tensor.cuh, gemm_wgmma.cuh or gemm_plain.cuh sum in
+// registers (`start` and `finish`; what is fetched in between arrives meanwhile).
 
 // The tile of D that this block makes.  Blocks that run together make neighbouring tiles, eight rows of them at a time,
 // and find each other's operands in the cache.
@@ -27,14 +28,16 @@ __device__ __forceinline__ void sum_products(Sums& sums, elem* pool, A& a, B& b,
     int now = 0, next = STAGES - 1;  // slots
     for (int step = 0; step < steps; ++step) {
         copies_wait<STAGES - 2>();
+        before_the_barrier();
         __syncthreads();
+        start(sums, a_tiles + now * A_TILE, b_tiles + now * B_TILE);
         const bool more = step + STAGES - 1 < steps;
         if (more) {  // into the slot that all have left
             a.fetch(a_tiles + next * A_TILE);
             b.fetch(b_tiles + next * B_TILE);
         }
         copies_end_group();
-        multiply(sums, a_tiles + now * A_TILE, b_tiles + now * B_TILE);
+        finish(sums, a_tiles + now * A_TILE, b_tiles + now * B_TILE);
         if (more) {
             a.deliver(a_tiles + next * A_TILE);
             b.deliver(b_tiles + next * B_TILE);

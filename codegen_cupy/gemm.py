@@ -4,7 +4,7 @@ Stage: codegen.  In: a ``Problem`` (how the operands lie, what becomes of the re
 Where cublasLt is faster it is used (``gemm_choice``); what it cannot do is an operand that is computed while it is
 read, and a result that goes through a whole pointwise nest before it reaches memory.  A large depth over a small result
 is cut into parts that blocks sum side by side; a second kernel, made from loop IR, joins them.
-Read next: ``gemm_tiles.cuh``, ``gemm_tensor.cuh``, ``gemm.cuh`` (the text), ``following`` (results), ``convolution``.
+Read next: ``gemm.cuh``, ``gemm_tiles.cuh``, ``gemm_tensor.cuh``, ``gemm_wgmma.cuh`` (the text), ``following`` (results), ``convolution``.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Tiles:
     stages: int = 3
     resident: int = 1
     parts: int = 1
+    grouped: bool = False  # four warps together, by wgmma (compute capability 9.0)
 
     @property
     def threads(self) -> int:
@@ -161,6 +162,8 @@ def possible(p: Problem, t: Tiles) -> bool:
         return False
     if (wm * wn) // 32 > 128:  # sums a thread
         return False
+    if t.grouped and (item != 2 or t.k != 64 or t.down % 4 or wn % 64):
+        return False
     for operand, side in ((p.a, t.m), (p.b, t.n)):
         lines, length = (side, t.k) if operand.deep else (t.k, side)
         if length < 2 * per or (p.tensor and item == 4 and not operand.deep and length < 32):
@@ -219,8 +222,8 @@ def write(p: Problem, t: Tiles, *, strict: bool = False) -> tuple[Source, tuple[
         e.kernel = replace(kernel, params=tuple(b for b in kernel.params if b.name != p.following.product))
     source = finish(e, p.name, work=1, block=(t.threads, 1))
     code = source.text[source.text.index('extern "C"') :]
-    products = "gemm_tensor.cuh" if p.tensor else "gemm_plain.cuh"
-    parts = [_constants(p, t), _file("gemm_tiles.cuh"), _file(products), _file("gemm.cuh"), p.a.types("A"), p.b.types("B")]
+    products = ("gemm_fragments.cuh", "gemm_wgmma.cuh" if t.grouped else "gemm_tensor.cuh") if p.tensor else ("gemm_plain.cuh",)
+    parts = [_constants(p, t), *map(_file, ("gemm_tiles.cuh", *products, "gemm.cuh")), p.a.types("A"), p.b.types("B")]
     text = "\n".join([*(x for x in parts if x), code])
     given = {**dict(zip((x.name for x in a), p.a.buffers, strict=True)), **dict(zip((x.name for x in b), p.b.buffers, strict=True)), **p.following.arguments}
     made = replace(source, text=f"{needed(text)}\n\n{p.following.comment}{text}", shared=t.shared(p.dtype.itemsize))
@@ -233,7 +236,7 @@ def _constants(p: Problem, t: Tiles) -> str:
         f"using elem = {memory_type(p.dtype)};",
         f"constexpr int M = {p.rows}, N = {p.columns};  // of the result, summed over {p.depth}",
         f"constexpr int BM = {t.m}, BN = {t.n}, BK = {t.k}, WARPS_M = {t.down}, WARPS_N = {t.across}, STAGES = {t.stages};",
-        f"constexpr bool A_DEEP = {flag(p.a.deep)}, B_DEEP = {flag(p.b.deep)};",
+        f"constexpr bool A_DEEP = {flag(p.a.deep)}, B_DEEP = {flag(p.b.deep)}, GROUPED = {flag(t.grouped)};",
     ])  # fmt: skip
 
 
@@ -276,12 +279,16 @@ SHAPES: dict[tuple[int, int], tuple[tuple[int, int], tuple[int, int]]] = {
     (64, 128): ((2, 2), (2, 2)), (128, 64): ((2, 2), (4, 2)), (128, 128): ((2, 2), (2, 4)), (128, 256): ((2, 4), (2, 4)),
     (256, 128): ((4, 2), (4, 2)),
 }  # fmt: skip
+#: The same for groups of four warps.
+GROUPED: dict[tuple[int, int], tuple[int, int]] = {
+    (64, 128): (4, 1), (64, 256): (4, 1), (128, 128): (8, 1), (128, 256): (8, 1), (256, 128): (8, 1),
+}  # fmt: skip
 
 
 def label(t: Tiles) -> str:
     """A schedule in a word, for tables."""
     parts = f" {t.parts} parts" if t.parts > 1 else ""
-    return f"{t.m}x{t.n}x{t.k} {t.down}x{t.across} warps {t.stages} stages{parts}"
+    return f"{t.m}x{t.n}x{t.k} {t.down}x{t.across} warps{' grouped' if t.grouped else ''} {t.stages} stages{parts}"
 
 
 def tiles(p: Problem, m: int, n: int, stages: int = 3, k: int = 0, parts: int = 0) -> Tiles:
@@ -302,9 +309,17 @@ def default_tiles(p: Problem) -> Tiles:
     return next((t for t in candidates(p)), Tiles())
 
 
-def candidates(p: Problem) -> list[Tiles]:
-    """Schedules worth trying, likeliest first."""
+def grouped_tiles(p: Problem, m: int, n: int, stages: int = 4, parts: int = 0) -> Tiles:
+    """Tiles of this shape for groups of four warps."""
+    down, across = GROUPED[m, n]
+    return Tiles(m, n, 64, down, across, stages, 1, parts or default_parts(p, m, n, 64), grouped=True)
+
+
+def candidates(p: Problem, *, grouped: bool = False) -> list[Tiles]:
+    """Schedules worth trying, likeliest first; ``grouped``: has the device wgmma?"""
     made = [tiles(p, m, n) for m, n in SHAPES]
+    if grouped and p.dtype is not float32:
+        made += [grouped_tiles(p, m, n) for m, n in GROUPED]
     return sorted((t for t in made if possible(p, t)), key=lambda t: cost(p, t))
 
 
@@ -313,7 +328,8 @@ def cost(p: Problem, t: Tiles) -> float:
     and the traffic of its tiles through shared memory."""
     blocks = -(-p.rows // t.m) * -(-p.columns // t.n) * p.batch * t.parts
     depth = -(-p.depth // t.parts)
-    products, traffic = t.m * t.n / (1024 if p.tensor else 128), (t.m + t.n) * p.dtype.itemsize / 64
+    rate = 128 if not p.tensor else 2048 if t.grouped else 1024
+    products, traffic = t.m * t.n / rate, (t.m + t.n) * p.dtype.itemsize / 64
     at_once = MULTIPROCESSORS * max(1, min(4, 512 // t.threads))
     waves = max(1.0, blocks / at_once)
     return waves * min(4, 512 // t.threads) * depth * (products + traffic) + (t.parts > 1) * 2 * t.parts * p.rows * p.columns * p.batch / 2048

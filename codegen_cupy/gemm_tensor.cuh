@@ -1,5 +1,7 @@
 // Products of tiles on the tensor cores: each warp sums a WM by WN part in the fragments of mma.sync.
 
+constexpr int DEPTH = 32 / sizeof(elem);  // of one instruction
+
 #ifndef TT_EMULATE
 __device__ __forceinline__ unsigned to_tf32(unsigned x) { asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(x)); return x; }
 __device__ __forceinline__ void mma_16x8x8(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
@@ -25,41 +27,6 @@ static TT_PLAIN void mma_16x8x8(float (&c)[4], const unsigned (&a)[4], unsigned 
 }
 #endif
 
-constexpr int MT = WM / 16, NT = WN / 8, DEPTH = 32 / sizeof(elem);  // DEPTH: of one instruction
-static_assert(MT >= 1 && NT % 2 == 0, "a warp's part is made of pairs of 16 by 8");
-struct Sums { float at[MT][NT][4]; };
-
-__device__ __forceinline__ void clear(Sums& s) {
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-        for (int n = 0; n < NT; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) s.at[m][n][e] = 0.0f;
-}
-
-// Four 8 by 8 matrices (of float: 8 by 4) of a tile: two at lines and two at places, in the order the products want.
-// `across` says which of the two comes first.
-template <int LINES, int LENGTH>
-__device__ __forceinline__ void deep_matrices(unsigned (&to)[4], const elem* tile, int line, int depth, bool lines_first) {
-    const int lane = threadIdx.x % 32, i = lane / 8, down = lines_first ? i % 2 : i / 2, on = lines_first ? i / 2 : i % 2;
-    load_matrices(to, tile + spot<LINES, LENGTH, true>(line + lane % 8 + 8 * down, depth + on * CHUNK));
-}
-template <int LINES, int LENGTH>
-__device__ __forceinline__ void flat_matrices(unsigned (&to)[4], const elem* tile, int depth, int place, bool places_first) {
-    const int lane = threadIdx.x % 32;
-    if constexpr (sizeof(elem) == 2) {
-        const int i = lane / 8, on = places_first ? i % 2 : i / 2, down = places_first ? i / 2 : i % 2;
-        load_matrices_turned(to, tile + spot<LINES, LENGTH, false>(depth + lane % 8 + 8 * down, place + 8 * on));
-    } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int on = places_first ? i % 2 : i / 2, down = places_first ? i / 2 : i % 2;
-            to[i] = *(const unsigned*)(tile + spot<LINES, LENGTH, false>(depth + lane % 4 + 4 * down, place + lane / 4 + 8 * on));
-        }
-    }
-}
-
 template <class E> __device__ __forceinline__ void add_product(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, E e) {
     if constexpr (sizeof(E) == 2) mma_16x8x16(c, a, b0, b1, e);
     else mma_16x8x8(c, a, b0, b1);
@@ -71,15 +38,17 @@ __device__ __forceinline__ void round_all(unsigned (&x)[4]) {
     }
 }
 
-__device__ __forceinline__ void multiply(Sums& s, const elem* a_tile, const elem* b_tile) {
-    const int warp = threadIdx.x / 32, row = warp / WARPS_N * WM, column = warp % WARPS_N * WN;
+__device__ __forceinline__ void before_the_barrier() {}
+__device__ __forceinline__ void start(Sums&, const elem*, const elem*) {}
+__device__ __forceinline__ void finish(Sums& s, const elem* a_tile, const elem* b_tile) {
+    const int column = own_column();
 #pragma unroll
     for (int k = 0; k < BK; k += DEPTH) {
         unsigned a[MT][4], b[NT / 2][4];
 #pragma unroll
         for (int m = 0; m < MT; ++m) {
-            if constexpr (A_DEEP) deep_matrices<BM, BK>(a[m], a_tile, row + 16 * m, k, true);
-            else flat_matrices<BK, BM>(a[m], a_tile, k, row + 16 * m, true);
+            if constexpr (A_DEEP) deep_matrices<BM, BK>(a[m], a_tile, own_row(m), k, true);
+            else flat_matrices<BK, BM>(a[m], a_tile, k, own_row(m), true);
             round_all(a[m]);
         }
 #pragma unroll
@@ -93,18 +62,4 @@ __device__ __forceinline__ void multiply(Sums& s, const elem* a_tile, const elem
 #pragma unroll
             for (int n = 0; n < NT; ++n) add_product(s.at[m][n], a[m], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1], elem());
     }
-}
-
-// All sums of the block to shared memory, row by row.
-__device__ __forceinline__ void spread(const Sums& s, float* tile) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    float* own = tile + (warp / WARPS_N * WM + lane / 4) * SUMS_PITCH + warp % WARPS_N * WN + lane % 4 * 2;
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-        for (int n = 0; n < NT; ++n)
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-                store_pack(own + (16 * m + 8 * half) * SUMS_PITCH + 8 * n, Pack<float, 2>{s.at[m][n][2 * half], s.at[m][n][2 * half + 1]});
-    __syncthreads();
 }

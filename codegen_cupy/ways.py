@@ -18,7 +18,7 @@ from codegen_cupy import convolution, gemm, host, launch, tune
 from codegen_cupy.following import Following, after, following
 from codegen_cupy.gemm import Problem
 from codegen_cupy.host import Call, Memory, Recipe, Release, Step, View
-from codegen_cupy.machine import Machine, machine
+from codegen_cupy.machine import Machine, architecture, machine
 from codegen_cupy.matmul import allow_tf32
 from codegen_cupy.nest import value_at
 from compiler import autotune, cache, logs
@@ -120,7 +120,7 @@ class Ways:
 
     def steps(self, pair: Pair, call: Call, problem: Problem) -> list[Step] | None:
         """Launches for the pair; None where it stays as it is."""
-        options = gemm.candidates(problem)[: MOST_TRIED if self.tunes else 1]
+        options = gemm.candidates(problem, grouped=self.tunes and has_wgmma(self.emulate))[: MOST_TRIED if self.tunes else 1]
         if not options:
             return None
         make: dict[str, Callable[[], list[Step]]] = {gemm.label(t): partial(gemm.launches, problem, t, strict=self.strict) for t in options}
@@ -182,6 +182,10 @@ class Ways:
                     out[n] = []
             out[pair.then] = [s for s in out[pair.then] if s != Release(made)]
         return out
+
+
+def has_wgmma(emulate: bool) -> bool:
+    return emulate or architecture() == "sm_90a"
 
 
 # --- by running them --------------------------------------------------------------------------------------------------

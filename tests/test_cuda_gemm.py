@@ -66,6 +66,7 @@ MATMULS = [
     ("bfloat16", (40, 72, 48), "", TENSOR), ("bfloat16", (40, 72, 48), "x", TENSOR), ("float16", (40, 72, 48), "y", TENSOR),
     ("float16", (40, 72, 48), "xyd", TENSOR), ("bfloat16", (37, 45, 29), "y", Tiles(32, 64, 32, 1, 2, 3)),
     ("bfloat16", (70, 40, 136), "", Tiles(64, 128, 64, 2, 2, 3)), ("float16", (2, 37, 200, 32), "y", Tiles(32, 32, 32, 1, 2, 3, parts=3)),
+    ("bfloat16", (72, 136, 136), "", Tiles(128, 64, 64, 8, 1, 2, grouped=True)), ("float16", (72, 136, 136), "xy", Tiles(64, 128, 64, 4, 1, 3, grouped=True)),
     ("tf32", (40, 72, 48), "", TENSOR), ("tf32", (40, 72, 48), "xy", TENSOR), ("tf32", (33, 50, 31), "x", TENSOR),
     ("float32", (40, 72, 48), "", PLAIN), ("float32", (40, 72, 48), "xy", PLAIN), ("float32", (37, 45, 29), "d", PLAIN),
     ("float32", (3, 1, 9, 5, 34), "y", Tiles(32, 32, 16, 2, 1, 2)), ("float32", (17, 300, 20), "", Tiles(32, 64, 16, 1, 2, 4, parts=4)),
@@ -286,7 +287,7 @@ def test_the_tuner_throws_wrong_schedules_away(on_the_emulator: None, monkeypatc
 
 
 # --- the text ---------------------------------------------------------------------------------------------------------
-def texts() -> dict[str, str]:
+def texts(*, grouped: bool) -> dict[str, str]:
     """A product and the three convolutions in each arithmetic, small convolutions' tiles, large products'."""
     out = {}
     for kind, tf32, turned, fn in (
@@ -298,7 +299,7 @@ def texts() -> dict[str, str]:
         call, *_ = convolution_case(kind, (2, 8, 8), (8, 8), 3, {"padding": 1}, fn)
         q = convolution.problem(call, dtype)
         assert p is not None and q is not None
-        out[f"gemm {kind} {tf32}"] = gemm.write(p, gemm.tiles(p, 128, 128))[0].text
+        out[f"gemm {kind} {tf32}"] = gemm.write(p, gemm.grouped_tiles(p, 128, 128) if grouped and dtype is not dtypes.float32 else gemm.tiles(p, 128, 128))[0].text
         out[f"{fn} {kind} {tf32}"] = gemm.write(replace(q, tf32=tf32), gemm.default_tiles(q))[0].text
     return out
 
@@ -306,7 +307,7 @@ def texts() -> dict[str, str]:
 @pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_nvrtc_compiles_every_kind(arch: str) -> None:
-    for name, text in texts().items():
+    for name, text in texts(grouped=arch == "sm_90a").items():
         assert nvrtc.compile_text(text, arch, name=f"{name.replace(' ', '_')}.cu")[:4] == b"\x7fELF", name
 
 
