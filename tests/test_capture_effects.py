@@ -444,3 +444,111 @@ def test_appended_then_looked_at() -> None:
         c, d = make()
         assert same(compiled(torch.ones(1), a, b), f(torch.ones(1), c, d))
         assert a == c and b == d
+
+
+# --- containers of the program's own classes --------------------------------------------------------------------------
+class Loud(list):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.tag = "new"
+
+    def append(self, v: Any) -> None:
+        super().append(v * 2)
+        self.tag += "!"
+
+    def extend(self, vs: Any) -> None:
+        raise AssertionError("nobody calls this")
+
+
+class Wrapping(dict):
+    def __missing__(self, k: str) -> str:
+        self[k] = made = k * 2
+        return made
+
+    def __setitem__(self, k: str, v: Any) -> None:
+        super().__setitem__(k, ("wrapped", v))
+
+
+class Doubling(set):
+    def add(self, v: Any) -> None:
+        super().add((v, v))
+
+
+class Short(collections.OrderedDict):
+    def __setitem__(self, k: str, v: Any) -> None:
+        super().__setitem__(k[:1], v)
+
+
+def contents(made: Any) -> Any:
+    items = list(made.items()) if isinstance(made, dict) else sorted(made, key=str)
+    return type(made).__name__, items, dict(vars(made))
+
+
+def test_overridden_methods_run_once() -> None:
+    def f(x, loud, wrapping, doubling, short):
+        loud.append(3)
+        loud.tag += "?"
+        wrapping["given"] = 1
+        doubling.add(4)
+        doubling.discard(1)
+        short["long"] = 5
+        short.move_to_end("a")
+        return x + len(loud), wrapping["absent"]
+
+    def make():
+        return Loud([1]), Wrapping(a=1), Doubling([1]), Short(a=1)
+
+    compiled = Counted(f, fullgraph=True)
+    left, right = make(), make()
+    for _ in range(2):
+        assert same(compiled(X, *left), f(X, *right))
+        assert [contents(c) for c in left] == [contents(c) for c in right]
+
+
+def test_new_containers_of_such_classes() -> None:
+    def f(x):
+        loud, wrapping, doubling, short = Loud([1]), Wrapping(a=1), Doubling([1]), Short()
+        loud.append(2)
+        wrapping["b"] = 2
+        wrapping.more = "attribute"
+        doubling.add(2)
+        short["long"] = 3
+        limited = collections.deque([1, 2, 3], maxlen=2)
+        return x * 2, loud, wrapping, doubling, short, limited, limited.maxlen
+
+    compiled = Counted(f, fullgraph=True)
+    got, expected = compiled(X), f(X)
+    assert [contents(c) for c in got[1:5]] == [contents(c) for c in expected[1:5]]
+    assert same(got[5:], expected[5:]) and got[5].maxlen == 2
+
+
+def test_containers_that_change_under_an_iterator() -> None:
+    def f(x, table, things):
+        said = []
+        for over, change in ((table, table.setdefault), (things, lambda k, v: things.add(k))):
+            try:
+                for _ in over:
+                    change("new" + str(len(said)), 1)
+            except RuntimeError as e:
+                said.append(str(e))
+        return x, said
+
+    compiled = Counted(f, fullgraph=True)
+    left, right = ({"a": 1}, {"a"}), ({"a": 1}, {"a"})
+    assert same(compiled(X, *left), f(X, *right)) and left == right
+
+
+def test_errors_of_containers_and_classes() -> None:
+    def f(x):
+        said = []
+        for wrong in (
+            lambda: dict([1]), lambda: dict([(1, 2, 3)]), lambda: {}.update(["ab", "c"]), lambda: isinstance(1, 2),
+            lambda: issubclass(int, 3), lambda: max([]), lambda: setattr(1, "a", 2),
+        ):  # fmt: skip
+            try:
+                wrong()
+            except Exception as e:
+                said.append((type(e).__name__, str(e)))
+        return x, said
+
+    assert same(Counted(f, fullgraph=True)(X), f(X))

@@ -42,6 +42,24 @@ class Box:
         return x * self.v
 
 
+def test_functions_of_one_code_are_told_apart() -> None:
+    """``torch.sin`` and ``torch.cos`` come from one factory, and so may the program's own."""
+
+    def named(name):
+        def inner(v):
+            return v + 1
+
+        inner.__name__, inner.__doc__ = name, name * 2
+        return inner
+
+    def f(x, fn):
+        return fn(x), fn.__name__, fn.__doc__ and fn.__doc__[:3]
+
+    compiled = Counted(f, fullgraph=True)
+    for fn in (torch.sin, torch.cos, named("a"), named("b"), torch.sin):
+        assert same(compiled(torch.ones(3), fn), f(torch.ones(3), fn))
+
+
 # --- one flip, one recompile ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("a", "b"),

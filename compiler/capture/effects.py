@@ -68,8 +68,9 @@ class Effects:
         if isinstance(value, DictValue):
             return self._dict(value, where, emit)
         if isinstance(value, SetValue):
-            gone = [f"{where}.discard({emit.load(v)})" for k, v in value.before.items() if k not in value.items]
-            return [*gone, *(f"{where}.add({emit.load(v)})" for k, v in value.items.items() if k not in value.before)]
+            add, discard = value.method(emit, "add", where), value.method(emit, "discard", where)
+            gone = [f"{discard}{emit.load(v)})" for k, v in value.before.items() if k not in value.items]
+            return [*gone, *(f"{add}{emit.load(v)})" for k, v in value.items.items() if k not in value.before)]
         if isinstance(value, CellValue):
             if value.contents is None:
                 return [f"del {where}.cell_contents"]
@@ -89,13 +90,13 @@ class Effects:
 
     def _list(self, value: ListValue, where: str, emit: Emitter) -> list[str]:
         if not value.looked_at:
-            return [f"{where}.append({emit.load(v)})" for v in value.added]
+            return [f"{value.method(emit, 'append', where)}{emit.load(v)})" for v in value.added]
         items = f"[{', '.join(emit.load(v) for v in value.items)}]"
         if issubclass(value.kind, list):
             return [f"{emit.obj(list)}.__setitem__({where}, slice(None), {items})"] if value.kind is not list else [
                 f"{where}[:] = {items}"
             ]
-        return [f"{where}.clear()", f"{where}.extend({items})"]
+        return [f"{value.method(emit, 'clear', where)})", f"{value.method(emit, 'extend', where)}{items})"]
 
     def _dict(self, value: DictValue, where: str, emit: Emitter) -> list[str]:
         """Only what changed, unless the order of keys did."""
@@ -104,13 +105,13 @@ class Effects:
         first = list(after)[: len(kept)]
         lines: list[str] = []
         if kept != first:
-            pairs = ", ".join(f"({emit.load(k)}, {emit.load(v)})" for k, v in after.values())
-            return [f"{where}.clear()", f"{where}.update([{pairs}])"]
+            return [f"{value.method(emit, 'clear', where)})", *(value.store(emit, where, k, v) for k, v in after.values())]
         for key, (key_value, element) in after.items():
             old = before.get(key)
             if old is None or not _same(old[1], element):
-                lines.append(f"{where}[{emit.load(key_value)}] = {emit.load(element)}")
-        lines += [f"del {where}[{emit.load(before[k][0])}]" for k in before if k not in after]
+                lines.append(value.store(emit, where, key_value, element))
+        delete = value.method(emit, "__delitem__", where)
+        lines += [f"{delete}{emit.load(before[k][0])})" for k in before if k not in after]
         return lines
 
 

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compiler.capture import graphs
 from compiler.capture.source import Source, escape, literal
 from compiler.capture.values.array import ArrayValue
 from compiler.capture.values.base import FALSE, NONE, NOT_IMPLEMENTED, TRUE, ConstantValue, Lazy, Value
@@ -323,7 +324,11 @@ def _by_order(s: Any) -> tuple[Any, ...]:
 
 
 def _function(tx: Tracer, obj: FunctionType, source: Source) -> Value:
-    if source.text not in tx.namespace.objects:
+    if source.text in tx.namespace.objects:
+        pass
+    elif graphs.is_graph_function(obj) or "_tt_constant" in obj.__dict__ or tx.models.get(obj) is not None:
+        tx.guard("IS", "{0} is {1}", source, tx.namespace.source(obj))  # a node or a model is of this very function
+    else:
         code, scope = tx.namespace.source(obj.__code__, "code_of_" + obj.__qualname__), tx.globals_source(obj.__globals__)
         tx.guard("CODE", "{0}.__code__ is {1} and {0}.__globals__ is {2}", source, code, scope)
     return tx.remember(obj, UserFunction.wrap(tx, obj, source))  # type: ignore[no-any-return]

@@ -55,7 +55,8 @@ def isinstance_(tx: Tracer, obj: Value, cls: Value) -> Value:
 def issubclass_(tx: Tracer, cls: Value, parent: Value) -> Value:
     if not isinstance(cls, ClassValue):
         tx.raise_(TypeError, "issubclass() arg 1 must be a class")
-    return _bool(issubclass(cls.cls, calls.constant_of(tx, parent)))
+    wanted = calls.constant_of(tx, parent)
+    return operators.now(tx, issubclass, cls.cls, wanted)
 
 
 @model(type)

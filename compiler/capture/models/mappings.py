@@ -298,13 +298,22 @@ def update(tx: Tracer, me: DictValue, *args: Value, **kwargs: Value) -> Value:
             for key, (k, v) in tx.protocol.mapping_entries(tx, other):
                 me.entries[key] = (me.entries.get(key, (k, v))[0], v)
         else:
-            for pair in tx.protocol.unpack(tx, other):
-                k, v = tx.protocol.unpack(tx, pair)
+            for i, pair in enumerate(tx.protocol.unpack(tx, other)):
+                k, v = _pair(tx, i, realize(tx, pair))
                 key = key_of(tx, k)
                 me.entries[key] = (me.entries.get(key, (k, v))[0], v)
     for name, v in kwargs.items():
         me.entries[name] = (ConstantValue(name), v)
     return NONE
+
+
+def _pair(tx: Tracer, i: int, pair: Value) -> list[Value]:
+    if not any(tx.protocol.has_special(tx, pair, name) for name in ("__iter__", "__getitem__")) or isinstance(pair, ClassValue):
+        tx.raise_(TypeError, f"cannot convert dictionary update sequence element #{i} to a sequence")
+    parts = tx.protocol.unpack(tx, pair)
+    if len(parts) != 2:
+        tx.raise_(ValueError, f"dictionary update sequence element #{i} has length {len(parts)}; 2 is required")
+    return parts
 
 
 @model(dict.clear, OrderedDict.clear)

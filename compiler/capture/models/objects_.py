@@ -276,7 +276,6 @@ def dispatched(target: Any) -> Model | None:
         where = Source("{0}({1})", tx.namespace.source(dispatch, "dispatch"), tx.namespace.source(kind))
         return calls.call(tx, tx.wrap(dispatch(kind), where), list(args), kwargs)
 
-    run.by_identity = True  # type: ignore[attr-defined]
     return run
 
 

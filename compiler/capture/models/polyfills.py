@@ -13,6 +13,7 @@ import functools
 import heapq
 import itertools
 import operator
+import sys
 from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks
@@ -73,6 +74,9 @@ def sum_(iterable: Any, /, start: Any = 0) -> Any:
     return start
 
 
+_NOTHING_GIVEN = "iterable argument is empty" if sys.version_info >= (3, 12) else "arg is an empty sequence"
+
+
 def _pick(args: Any, key: Any, default: Any, name: str, better: Any) -> Any:
     if len(args) == 1:
         items = iter(args[0])
@@ -83,7 +87,7 @@ def _pick(args: Any, key: Any, default: Any, name: str, better: Any) -> Any:
     best = next(items, _MISSING)
     if best is _MISSING:
         if default is _MISSING:
-            raise ValueError(f"{name}() iterable argument is empty")
+            raise ValueError(f"{name}() {_NOTHING_GIVEN}")
         return default
     best_key = best if key is None else key(best)
     for element in items:

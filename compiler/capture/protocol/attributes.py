@@ -375,6 +375,9 @@ def _class_attribute(tx: Tracer, value: Value, name: str) -> Value | None:
 
 def _function_attribute(tx: Tracer, value: Value, name: str) -> Value | None:
     assert isinstance(value, UserFunction)
+    if name in ("__name__", "__qualname__", "__module__", "__doc__") and value.obj is not None and value.source is not None:
+        if value.source.text not in tx.namespace.objects:  # two functions of one code may differ in these
+            return tx.wrap(getattr(value.obj, name), value.source.attr(name))
     if name == "__name__":
         return ConstantValue(value.name)
     if name == "__qualname__":
@@ -563,7 +566,8 @@ def generic_setattr(tx: Tracer, value: Value, name: str, new: Value | None) -> N
         return
     own = instance_dict(tx, value)
     if own is None:
-        tx.raise_(AttributeError, f"'{cls.__name__}' object has no attribute '{name}'")
+        fixed = " and no __dict__ for setting new attributes" if new is not None and sys.version_info >= (3, 13) else ""
+        tx.raise_(AttributeError, f"'{cls.__name__}' object has no attribute '{name}'{fixed}")
     if new is None:
         if not own.has(tx, name):
             tx.raise_(AttributeError, f"'{cls.__name__}' object has no attribute '{name}'")

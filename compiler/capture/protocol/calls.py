@@ -8,8 +8,8 @@ Read next: ``operators``.
 from __future__ import annotations
 
 import inspect
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, is_typeddict
+from types import FunctionType, UnionType
+from typing import TYPE_CHECKING, Any, Union, get_origin, is_typeddict
 
 from compiler.capture import breaks, graphs
 from compiler.capture.protocol import attributes
@@ -61,8 +61,6 @@ def call(tx: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value])
 def _call_function(tx: Tracer, fn: UserFunction, args: list[Value], kwargs: dict[str, Value]) -> Value:
     model = None if fn.obj is None else tx.models.get(fn.obj)
     if model is not None:
-        if getattr(model, "by_identity", False) and fn.source is not None and fn.source.text not in tx.namespace.objects:
-            tx.guard("IS", "{0} is {1}", fn.source, tx.namespace.source(fn.obj))
         return model(tx, *[realize(tx, a) for a in args], **{k: realize(tx, v) for k, v in kwargs.items()})
     if fn.obj is not None:
         if "_tt_door" in fn.obj.__dict__ and fn.source is not None:
@@ -307,7 +305,10 @@ def isinstance_(tx: Tracer, value: Value, cls: Value) -> bool:
     if isinstance(cls, TupleValue):
         return any(isinstance_(tx, value, c) for c in cls.items)
     wanted = cls.const()
-    if not isinstance(wanted, type):
+    union = get_origin(wanted) in (Union, UnionType) or isinstance(wanted, UnionType)
+    if not union and not isinstance(wanted, type):
+        tx.raise_(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
+    if union:
         return any(isinstance_(tx, value, tx.constant(c)) for c in wanted.__args__)
     check = attributes.lookup(tx, type(wanted), "__instancecheck__")
     if check is not None and isinstance(check[1], FunctionType) and not tx.is_trusted_globals(check[1].__globals__):

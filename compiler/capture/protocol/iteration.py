@@ -12,7 +12,13 @@ from compiler.capture import graphs
 from compiler.capture.protocol import attributes, calls
 from compiler.capture.values.base import ConstantValue, Value, realize
 from compiler.capture.values.function import ClassValue
-from compiler.capture.values.iterator import ItemsIterator, IteratorValue, RangeIterator, SequenceIterator
+from compiler.capture.values.iterator import (
+    ItemsIterator,
+    IteratorValue,
+    RangeIterator,
+    SequenceIterator,
+    SetIterator,
+)
 from compiler.capture.values.mapping import DictValue, SetValue, key_of
 from compiler.capture.values.objects import Observed
 from compiler.capture.values.sequence import RangeValue, SequenceValue
@@ -47,10 +53,10 @@ def builtin_iter(tx: Tracer, v: Value) -> Value:
     if isinstance(v, SequenceValue):
         return SequenceIterator(v)
     if isinstance(v, DictValue):
-        v.know_keys(tx)
-        return ItemsIterator([k for k, _ in v.entries.values()], type(iter({})))
+        iterator: Value = tx.models.mappings.iterate(tx, v)
+        return iterator
     if isinstance(v, SetValue):
-        return ItemsIterator(v.in_order(tx), type(iter(set())))
+        return SetIterator(v, v.in_order(tx))
     if isinstance(v, RangeValue):
         bounds = [tx.protocol.unary(tx, "+", p) for p in v.parts]
         return RangeIterator(range(*[int(b.sym) if hasattr(b, "sym") else b.const() for b in bounds]))

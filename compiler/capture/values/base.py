@@ -9,6 +9,7 @@ A value from outside has a *source*.  It starts ``Lazy``: moving it around needs
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks
@@ -58,6 +59,41 @@ class Value:
     def describe(self) -> str:
         """A few words for messages."""
         return self.pytype().__name__
+
+
+class ContainerValue(Value):
+    """A list, dict or set, perhaps of a user's class, which then may have attributes of its own.
+
+    Translated code makes and changes it as the builtin type does: the methods of a subclass have been traced already.
+    """
+
+    kind: type
+    attrs_dict: Any = None
+
+    def children(self) -> list[Value]:
+        return [] if self.attrs_dict is None else [self.attrs_dict]
+
+    def base(self) -> type:
+        """The builtin type behind ``kind``."""
+        return next(c for c in self.kind.__mro__ if c in _CONTAINERS)
+
+    def method(self, emit: Emitter, name: str, where: str) -> str:
+        """The beginning of a call of a method of ``where``, up to where its arguments start."""
+        if self.kind is self.base():
+            return f"{where}.{name}("
+        return f"{emit.obj(self.base())}.{name}({where}, "
+
+    def rebuild(self, emit: Emitter) -> str:
+        """An empty one of a user's class, with its attributes."""
+        kind = emit.obj(self.kind)
+        name = emit.begin(self, f"{emit.obj(self.base())}.__new__({kind})")
+        if self.attrs_dict is not None and self.attrs_dict.entries:
+            pairs = (f"{emit.load(k)}: {emit.load(v)}" for k, v in self.attrs_dict.entries.values())
+            emit.finish(f"{name}.__dict__.update({{{', '.join(pairs)}}})")
+        return name
+
+
+_CONTAINERS = {list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict, collections.defaultdict}
 
 
 class Lazy(Value):

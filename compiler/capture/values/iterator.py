@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks
 from compiler.capture.values.base import ConstantValue, Value, realize
+from compiler.capture.values.mapping import SetValue
 from compiler.capture.values.sequence import ListValue, SequenceValue, TupleValue
 
 if TYPE_CHECKING:
@@ -82,6 +83,19 @@ class ItemsIterator(IteratorValue):
     def reconstruct(self, emit: Emitter) -> str:
         rest = self.items[self.index :]
         return "iter((" + "".join(f"{emit.load(v)}, " for v in rest) + "))"
+
+
+class SetIterator(ItemsIterator):
+    """Over a set, which must not grow meanwhile."""
+
+    def __init__(self, of: SetValue, items: list[Value]) -> None:
+        super().__init__(items, type(iter(set())))
+        self.of = of
+
+    def next(self, tx: Tracer) -> Value | None:
+        if len(self.of.items) != len(self.items):
+            tx.raise_(RuntimeError, "Set changed size during iteration")
+        return super().next(tx)
 
 
 class RangeIterator(IteratorValue):

@@ -7,7 +7,6 @@ writes are one mechanism.  Read next: ``objects``.
 
 from __future__ import annotations
 
-import collections
 import enum
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks
 from compiler.capture.source import escape, literal
-from compiler.capture.values.base import ConstantValue, Lazy, NotConstantError, Value, realize
+from compiler.capture.values.base import ConstantValue, ContainerValue, Lazy, NotConstantError, Value, realize
 from compiler.capture.values.identity import IdValue
 from compiler.capture.values.sequence import TupleValue
 from tinytorch.dtypes import DType
@@ -142,7 +141,7 @@ def _identity_key(tx: Tracer, value: Value) -> IdKey:
     return IdKey(id(obj))
 
 
-class DictValue(Value):
+class DictValue(ContainerValue):
     """``entries`` maps a key to (key value, element)."""
 
     def __init__(
@@ -187,7 +186,7 @@ class DictValue(Value):
         return self.obj
 
     def children(self) -> list[Value]:
-        return [v for entry in self.entries.values() for v in entry]
+        return [*super().children(), *(v for entry in self.entries.values() for v in entry)]
 
     def get(self, tx: Tracer, key: Hashable, key_value: Value | None = None) -> Value | None:
         """The element, or None if absent; both are guarded."""
@@ -267,21 +266,21 @@ class DictValue(Value):
     def reconstruct(self, emit: Emitter) -> str:
         if self.source is not None:
             return emit.read(self.source)
-        name = emit.begin(self, self._empty(emit))
+        name = emit.begin(self, "{}") if self.kind is dict else self.rebuild(emit)
+        if self.default_factory is not None:
+            emit.finish(f"{name}.default_factory = {emit.load(self.default_factory)}")
         for key_value, element in self.entries.values():
-            emit.finish(f"{name}[{emit.load(key_value)}] = {emit.load(element)}")
+            emit.finish(self.store(emit, name, key_value, element))
         return name
 
-    def _empty(self, emit: Emitter) -> str:
-        if self.kind is dict:
-            return "{}"
-        if issubclass(self.kind, collections.defaultdict):
-            factory = emit.load(self.default_factory) if self.default_factory is not None else "None"
-            return f"{emit.obj(self.kind)}({factory})"
-        return f"{emit.obj(self.kind)}()"
+    def store(self, emit: Emitter, where: str, key: Value, element: Value) -> str:
+        """The statement that puts an element into the dict at ``where``."""
+        if self.kind is self.base():
+            return f"{where}[{emit.load(key)}] = {emit.load(element)}"
+        return f"{self.method(emit, '__setitem__', where)}{emit.load(key)}, {emit.load(element)})"
 
 
-class SetValue(Value):
+class SetValue(ContainerValue):
     """``items`` maps a key to its element; ``order`` is a real set of the keys, with the history of the one it stands
     for, so that it is walked in the same order."""
 
@@ -328,7 +327,7 @@ class SetValue(Value):
         return self.obj
 
     def children(self) -> list[Value]:
-        return list(self.items.values())
+        return [*super().children(), *self.items.values()]
 
     def reconstruct(self, emit: Emitter) -> str:
         if self.source is not None:
@@ -336,9 +335,9 @@ class SetValue(Value):
         values = [self.items[k] for k in self._insertion_order()]
         if self.kind is frozenset:
             return f"frozenset([{', '.join(emit.load(v) for v in values)}])"
-        name = emit.begin(self, f"{emit.obj(self.kind)}()" if self.kind is not set else "set()")
+        name = emit.begin(self, "set()") if self.kind is set else self.rebuild(emit)
         for v in values:
-            emit.finish(f"{name}.add({emit.load(v)})")
+            emit.finish(f"{self.method(emit, 'add', name)}{emit.load(v)})")
         return name
 
     def _insertion_order(self) -> list[Hashable]:

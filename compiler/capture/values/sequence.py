@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from compiler.capture.values.base import Value
+from compiler.capture.values.base import ContainerValue, Value
 
 if TYPE_CHECKING:
     from compiler.capture.emit import Emitter
     from compiler.capture.source import Source
 
 
-class SequenceValue(Value):
+class SequenceValue(ContainerValue):
     """``items`` in order; ``kind`` is the real type, which may be a user's subclass."""
 
     kind: type
@@ -26,7 +26,7 @@ class SequenceValue(Value):
         return self.kind
 
     def children(self) -> list[Value]:
-        return list(self.items)
+        return [*super().children(), *self.items]
 
 
 class TupleValue(SequenceValue):
@@ -94,7 +94,7 @@ class ListValue(SequenceValue):
         return self._items is not None
 
     def children(self) -> list[Value]:
-        return list(self.added if self._items is None else self._items)
+        return [*ContainerValue.children(self), *(self.added if self._items is None else self._items)]
 
     def real(self) -> Any:
         return self.obj
@@ -102,15 +102,13 @@ class ListValue(SequenceValue):
     def reconstruct(self, emit: Emitter) -> str:
         if self.source is not None:
             return emit.read(self.source)
-        name = emit.begin(self, "[]" if self.kind is list else self._empty(emit))
+        name = emit.begin(self, "[]") if self.kind is list else self.rebuild(emit)
+        if self.maxlen is not None:
+            emit.finish(f"{self.method(emit, '__init__', name)}(), {emit.load(self.maxlen)})")
         items = [emit.load(v) for v in self.items]
         if items:
-            emit.finish(f"{name}.extend([{', '.join(items)}])" if self.kind is not list else f"{name} += [{', '.join(items)}]")
+            emit.finish(f"{name} += [{', '.join(items)}]" if self.kind is list else f"{self.method(emit, 'extend', name)}[{', '.join(items)}])")
         return name
-
-    def _empty(self, emit: Emitter) -> str:
-        extra = f"maxlen={emit.load(self.maxlen)}" if self.maxlen is not None else ""
-        return f"{emit.obj(self.kind)}({extra})"
 
 
 class SliceValue(Value):
