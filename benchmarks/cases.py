@@ -19,15 +19,27 @@ class Case:
     name: str
     build: Callable[[Any, str], tuple[Callable[..., Any], tuple[Any, ...]]]
     moved: int = 0  # bytes; 0: not a memory-bound case
+    fresh: bool = True  # are results written to new memory, which the kernel has to map, or over old?
     train: bool = False
     kernel: bool = True  # a single fused kernel or a few, not a whole model
+
+
+SIZES = {"float32": 4, "bfloat16": 2}
 
 
 def array(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def gate(rows: int, cols: int) -> Case:
+def tensor(torch: Any, device: str, dtype: str, a: np.ndarray[Any, Any]) -> Any:
+    return torch.from_numpy(a).to(device).to(getattr(torch, dtype))
+
+
+def suffix(dtype: str) -> str:
+    return "" if dtype == "float32" else f" {dtype}"
+
+
+def gate(rows: int, cols: int, dtype: str = "float32") -> Case:
     def build(torch: Any, device: str) -> Any:
         F = torch.nn.functional
 
@@ -35,23 +47,23 @@ def gate(rows: int, cols: int) -> Case:
             return F.gelu(x * w + b) * torch.sigmoid(x) + r
 
         args = (array(rows, cols), array(cols, seed=1), array(cols, seed=2), array(rows, cols, seed=3))
-        return fn, tuple(torch.from_numpy(a).to(device) for a in args)
+        return fn, tuple(tensor(torch, device, dtype, a) for a in args)
 
-    return Case(f"gelu(x*w+b)*sigmoid(x)+r {rows}x{cols}", build, moved=3 * rows * cols * 4)
+    return Case(f"gelu(x*w+b)*sigmoid(x)+r {rows}x{cols}{suffix(dtype)}", build, moved=3 * rows * cols * SIZES[dtype])
 
 
-def softmax(rows: int, cols: int) -> Case:
+def softmax(rows: int, cols: int, dtype: str = "float32") -> Case:
     def build(torch: Any, device: str) -> Any:
-        return (lambda x: torch.softmax(x, dim=-1)), (torch.from_numpy(array(rows, cols)).to(device),)
+        return (lambda x: torch.softmax(x, dim=-1)), (tensor(torch, device, dtype, array(rows, cols)),)
 
-    return Case(f"softmax {rows}x{cols}", build, moved=2 * rows * cols * 4)
+    return Case(f"softmax {rows}x{cols}{suffix(dtype)}", build, moved=2 * rows * cols * SIZES[dtype])
 
 
-def layer_norm(rows: int, cols: int) -> Case:
+def layer_norm(rows: int, cols: int, dtype: str = "float32") -> Case:
     def build(torch: Any, device: str) -> Any:
         F = torch.nn.functional
-        x, g = (torch.from_numpy(array(rows, cols, seed=s)).to(device) for s in (0, 3))
-        w, b = (torch.from_numpy(array(cols, seed=s)).to(device) for s in (1, 2))
+        x, g = (tensor(torch, device, dtype, array(rows, cols, seed=s)) for s in (0, 3))
+        w, b = (tensor(torch, device, dtype, array(cols, seed=s)) for s in (1, 2))
         x, w, b = x.requires_grad_(), w.requires_grad_(), b.requires_grad_()
 
         def fn(x: Any, w: Any, b: Any) -> Any:
@@ -59,17 +71,18 @@ def layer_norm(rows: int, cols: int) -> Case:
 
         return fn, (x, w, b, g)
 
-    return Case(f"layer norm fwd+bwd {rows}x{cols}", build, moved=5 * rows * cols * 4, train=True)
+    moved = 5 * rows * cols * SIZES[dtype]
+    return Case(f"layer norm fwd+bwd {rows}x{cols}{suffix(dtype)}", build, moved=moved, train=True)
 
 
-def rms_norm(rows: int, cols: int) -> Case:
+def rms_norm(rows: int, cols: int, dtype: str = "float32") -> Case:
     def build(torch: Any, device: str) -> Any:
         def fn(x: Any, w: Any) -> Any:
             return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w
 
-        return fn, (torch.from_numpy(array(rows, cols)).to(device), torch.from_numpy(array(cols, seed=1)).to(device))
+        return fn, (tensor(torch, device, dtype, array(rows, cols)), tensor(torch, device, dtype, array(cols, seed=1)))
 
-    return Case(f"RMS norm {rows}x{cols}", build, moved=2 * rows * cols * 4)
+    return Case(f"RMS norm {rows}x{cols}{suffix(dtype)}", build, moved=2 * rows * cols * SIZES[dtype])
 
 
 def cross_entropy(rows: int, cols: int) -> Case:
@@ -90,14 +103,14 @@ def column_squares(rows: int, cols: int) -> Case:
     def build(torch: Any, device: str) -> Any:
         return (lambda x: (x * x).sum(0)), (torch.from_numpy(array(rows, cols)).to(device),)
 
-    return Case(f"(x*x).sum(0) {rows}x{cols}", build, moved=rows * cols * 4)
+    return Case(f"(x*x).sum(0) {rows}x{cols}", build, moved=rows * cols * 4, fresh=False)
 
 
 def sum_of_sin(n: int) -> Case:
     def build(torch: Any, device: str) -> Any:
         return (lambda x: torch.sin(x).sum()), (torch.from_numpy(array(n)).to(device),)
 
-    return Case(f"sin(x).sum() {n}", build, moved=4 * n)
+    return Case(f"sin(x).sum() {n}", build, moved=4 * n, fresh=False)
 
 
 def transpose_add(n: int) -> Case:
@@ -244,12 +257,13 @@ def adamw(n: int = 10_000_000) -> Case:
             p.grad = torch.from_numpy(array(n // 10, seed=100 + i)).to(device)
         return torch.optim.AdamW(params, lr=1e-3), ()
 
-    return Case(f"AdamW on {n} parameters", build, moved=7 * n * 4, kernel=False)
+    return Case(f"AdamW on {n} parameters", build, moved=7 * n * 4, kernel=False, fresh=False)
 
 
 CPU: tuple[Case, ...] = (
     gate(4096, 1024), softmax(4096, 1024), layer_norm(4096, 1024), rms_norm(4096, 1024), cross_entropy(1024, 8192),
     column_squares(16384, 512), sum_of_sin(1 << 23), transpose_add(2048), dropout_norm(4096, 1024), tiny(),
     gate(1023, 1021), softmax(1021, 1023), layer_norm(1023, 1021),
+    *(case(4096, 1024, "bfloat16") for case in (gate, softmax, layer_norm, rms_norm)),
     mlp_step(), gpt_step(), cnn_step(), lstm_step(), adamw(),
 )  # fmt: skip

@@ -15,14 +15,26 @@ from compiler.loop.ir import Extern
 from tinytorch.device import cpu
 from tinytorch.eager import run, wrap
 from tinytorch.ops.opdef import TABLE, Op
+from tinytorch.ops.spell_numpy import quiet, unquiet
 
 
 def caller(step: Extern) -> Callable[..., None]:
     """``call(*args, *outs)``."""
     own = SPECIAL.get(step.fn)
-    if own is not None and not step.params:
-        return own
-    return _generic(step)
+    return _quietly(own if own is not None and not step.params else _generic(step))
+
+
+def _quietly(call: Callable[..., None]) -> Callable[..., None]:
+    """Overflow and NaN pass without a word, as in eager and in kernels."""
+
+    def quiet_call(*arrays: Any) -> None:
+        token = quiet()
+        try:
+            call(*arrays)
+        finally:
+            unquiet(token)
+
+    return quiet_call
 
 
 def _generic(step: Extern) -> Callable[..., None]:
@@ -32,8 +44,7 @@ def _generic(step: Extern) -> Callable[..., None]:
         raise TypeError(f"{row} has no kernel to call")
 
     def call(*arrays: Any) -> None:
-        with np.errstate(all="ignore"):
-            made = kernel(np, *arrays[:count], **params)
+        made = kernel(np, *arrays[:count], **params)
         many = made if isinstance(made, tuple | list) else (made,)
         for out, result in zip(arrays[count:], many, strict=True):
             np.copyto(out, result, casting="unsafe")

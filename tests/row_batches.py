@@ -15,6 +15,7 @@ import random
 import sys
 import time
 import traceback
+import warnings
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -73,7 +74,10 @@ def check(batch: list[Program], machine: str, numerics: str = "fast", tiny: bool
         return
     built = build(plan, config, TINY if tiny else None)
     for _ in range(2):  # the second call meets used memory
-        _compare(batch, built(arrays), numerics, lambda: "\n".join([format_plan(plan), built.source, *built.kernels.values()]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            got = built(arrays)
+        _compare(batch, got, numerics, lambda: "\n".join([format_plan(plan), built.source, *built.kernels.values()]))
     if [a.tobytes() for a in arrays] != before:
         raise DiffersError("an input was written")
 
