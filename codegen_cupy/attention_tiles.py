@@ -1,7 +1,8 @@
 """How attention kernels may divide their work: the configs a device and a head size allow, and what they take.
 
-Stage: codegen_cupy.  In: head size.  Out: ``Tiles``, the default first.  A group of four warps multiplies by ``wgmma``
-where there is such a thing (compute capability 9.0, and the emulator); elsewhere each warp for itself by ``mma.sync``.
+Stage: codegen_cupy.  In: head size.  Out: ``Tiles``, the default (the fastest one measured) first.  A group of four warps
+multiplies by ``wgmma`` where there is such a thing (compute capability 9.0, and the emulator); elsewhere each warp for
+itself by ``mma.sync``.
 Read next: ``attention``.
 """
 
@@ -42,22 +43,22 @@ def may_group(d: int) -> bool:
 
 
 def forward_tiles(d: int) -> list[Tiles]:
-    return [*_warp_forward(d), *(_group_forward(d) if may_group(d) else ())]
+    return [*(_group_forward(d) if may_group(d) else ()), *_warp_forward(d)]
 
 
 def keys_tiles(d: int) -> list[Tiles]:
     """For gradients of keys and values; own rows are columns of the scores."""
-    return [*_warp_keys(d), *(_group_keys(d) if may_group(d) else ())]
+    return [*(_group_keys(d) if may_group(d) else ()), *_warp_keys(d)]
 
 
 def queries_tiles(d: int) -> list[Tiles]:
     """For gradients of queries."""
-    return [*_warp_queries(d), *(_group_queries(d) if may_group(d) else ())]
+    return [*(_group_queries(d) if may_group(d) else ()), *_warp_queries(d)]
 
 
 def fused_tiles(d: int) -> list[Tiles]:
     """For all gradients at once."""
-    return [t for t in [*_warp_fused(d), *(_group_fused(d) if may_group(d) else ())] if shares_evenly(d, t)]
+    return [t for t in [*(_group_fused(d) if may_group(d) else ()), *_warp_fused(d)] if shares_evenly(d, t)]
 
 
 def shares_evenly(d: int, t: Tiles) -> bool:
@@ -73,17 +74,15 @@ def _group(warps: int, other: int, stages: int, resident: int, *, held: bool, ah
 def _group_forward(d: int) -> list[Tiles]:
     if d <= 64:
         return [
-            _group(12, 64, 2, 1, held=True, ahead=True), _group(12, 128, 2, 1, held=False, ahead=True),
-            _group(8, 128, 2, 1, held=True, ahead=True), _group(8, 64, 2, 2, held=False, ahead=True),
-            _group(8, 64, 2, 2, held=True), _group(12, 64, 2, 1, held=True), _group(8, 128, 2, 1, held=True),
-            _group(12, 128, 2, 1, held=False), _group(16, 64, 2, 1, held=False, ahead=True),
-            _group(12, 64, 3, 1, held=True, ahead=True), _group(4, 64, 2, 3, held=True, ahead=True),
-            _group(4, 128, 2, 2, held=True, ahead=True),
+            _group(8, 64, 2, 2, held=False, ahead=True), _group(4, 64, 2, 3, held=True, ahead=True),
+            _group(4, 128, 2, 2, held=True, ahead=True), _group(16, 64, 2, 1, held=False, ahead=True),
+            _group(12, 128, 2, 1, held=False), _group(12, 128, 2, 1, held=False, ahead=True),
+            _group(12, 64, 3, 1, held=True, ahead=True), _group(8, 128, 2, 1, held=True, ahead=True),
         ]  # fmt: skip
     return [
-        _group(8, 128, 2, 1, held=False, ahead=True), _group(12, 64, 2, 1, held=False, ahead=True),
-        _group(8, 64, 2, 1, held=True, ahead=True), _group(8, 128, 2, 1, held=False), _group(12, 64, 2, 1, held=False),
-        _group(8, 64, 2, 1, held=False, ahead=True), _group(4, 64, 2, 2, held=True, ahead=True),
+        _group(4, 64, 2, 2, held=True, ahead=True), _group(8, 128, 2, 1, held=False, ahead=True),
+        _group(12, 64, 2, 1, held=False), _group(8, 128, 2, 1, held=False), _group(12, 64, 2, 1, held=False, ahead=True),
+        _group(8, 64, 2, 1, held=True, ahead=True), _group(8, 64, 2, 1, held=False, ahead=True),
     ]  # fmt: skip
 
 
@@ -108,10 +107,10 @@ def _warp_forward(d: int) -> list[Tiles]:
 def _group_keys(d: int) -> list[Tiles]:
     if d <= 64:
         return [
-            _group(8, 64, 2, 1, held=False), _group(8, 64, 2, 1, held=True), _group(8, 128, 2, 1, held=False),
-            _group(12, 64, 2, 1, held=False), _group(4, 64, 2, 2, held=False), _group(8, 64, 3, 1, held=False),
+            _group(12, 64, 2, 1, held=False), _group(8, 128, 2, 1, held=False), _group(4, 64, 2, 2, held=False),
+            _group(8, 64, 2, 1, held=False), _group(8, 64, 3, 1, held=False),
         ]  # fmt: skip
-    return [_group(8, 64, 2, 1, held=False), _group(4, 64, 2, 1, held=False)]
+    return [_group(4, 64, 2, 1, held=False), _group(8, 64, 2, 1, held=False)]
 
 
 def _warp_keys(d: int) -> list[Tiles]:
@@ -129,10 +128,10 @@ def _warp_keys(d: int) -> list[Tiles]:
 def _group_queries(d: int) -> list[Tiles]:
     if d <= 64:
         return [
-            _group(12, 64, 2, 1, held=False), _group(12, 64, 2, 1, held=True), _group(8, 64, 2, 2, held=False),
-            _group(8, 128, 2, 1, held=False), _group(8, 64, 2, 1, held=True), _group(4, 64, 2, 3, held=False),
+            _group(8, 64, 2, 2, held=False), _group(4, 64, 2, 3, held=False), _group(8, 128, 2, 1, held=False),
+            _group(12, 64, 2, 1, held=False),
         ]  # fmt: skip
-    return [_group(8, 64, 2, 1, held=False), _group(8, 64, 2, 1, held=True), _group(4, 64, 2, 2, held=False)]
+    return [_group(4, 64, 2, 2, held=False), _group(8, 64, 2, 1, held=False), _group(8, 64, 2, 1, held=True)]
 
 
 def _warp_queries(d: int) -> list[Tiles]:
@@ -149,7 +148,7 @@ def _warp_queries(d: int) -> list[Tiles]:
 
 def _group_fused(d: int) -> list[Tiles]:
     if d <= 64:
-        return [_group(8, 64, 2, 1, held=False), _group(8, 64, 2, 1, held=True), _group(4, 64, 2, 2, held=False)]
+        return [_group(8, 64, 2, 1, held=False), _group(4, 64, 2, 2, held=False)]
     return [_group(8, 64, 2, 1, held=False)]
 
 
