@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codegen_numba import blas, externs, kernels, layout, matmul, narrow, pool, runtime, templates
+from codegen_numba import blas, externs, kernels, layout, lend, matmul, narrow, pool, runtime, templates
 from codegen_numba.analysis import known
 from codegen_numba.built import Built, Context
 from codegen_numba.compile import Source
@@ -368,11 +368,13 @@ class Builder:
         for c in {id(c): c for c in self.memory.chunk.values() if id(c) in self.memory.kept}.values():
             b = c.buffers[0]
             name, kind = self.outputs[id(c)], self._constant(b.dtype.np)
+            size = known(layout.bytes_of(b))
+            empty = "empty" if size is not None and size < lend.LEAST else "lent"
             if layout.span(b) == b.numel and _is_contiguous(b):
-                lines.append(f"{name} = empty({_tuple(b.shape)}, {kind})")
+                lines.append(f"{name} = {empty}({_tuple(b.shape)}, {kind})")
             else:
                 strides = _tuple([s * b.dtype.itemsize for s in b.stride])
-                flat = f"empty(({text_of(layout.span(b))},), {kind})"
+                flat = f"{empty}(({text_of(layout.span(b))},), {kind})"
                 lines.append(f"{name} = ndarray({_tuple(b.shape)}, {kind}, {flat}, 0, {strides})")
         return lines
 
@@ -469,8 +471,8 @@ class Builder:
             runtime.ensure_pool()
         self.namespace.update(
             contexts=contexts, new=new, take=take, give=give, fail=fail, launch=runtime.execute(),
-            pack=struct.Struct(f"={len(table.variable)}q").pack_into, empty=np.empty, ndarray=np.ndarray,
-            look=externs.look,
+            pack=struct.Struct(f"={len(table.variable)}q").pack_into, empty=np.empty, lent=lend.empty,
+            ndarray=np.ndarray, look=externs.look,
         )  # fmt: skip
 
     def _most_parts(self) -> list[int]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from codegen_numba import analysis, memo, random_rows, schedule, spell, streams
+from codegen_numba import analysis, bypass, memo, random_rows, schedule, spell, streams
 from codegen_numba.accumulate import Accumulators, identity
 from codegen_numba.analysis import Body, Keep, Recall
 from codegen_numba.compile import Source
@@ -77,6 +77,9 @@ class Emitter:
         self.tiles: dict[int, str] = {}  # accesses that go by way of a turned tile
         self.tile_place = ""
         self.rows: dict[str, str] = {}  # draws whose words are filled ahead
+        self.around = bypass.results(kernel, tune.around)
+        self.ahead: tuple[Loop | None, list[str]] = (None, [])  # what to do before a loop
+        self.strips: dict[int, str] = {}  # stores that go to a scratch row first, by the place in it
         self.accumulators = Accumulators(self)
 
     # --- names and literals ---
@@ -148,7 +151,20 @@ class Emitter:
         for s in analysis.walk(stmts):
             if isinstance(s, Keep):
                 self.out(f"{self.name(s.row)} = scratch_{_kept_as(s.dtype)}({s.length})")
+        loops = [s for s in stmts if isinstance(s, Loop)]
+        if self.around and self.phase.kind == "rows" and len(loops) > 1:
+            self.ahead = (loops[-1], self.next_row(loops[0]))
         self.body(stmts)
+
+    def next_row(self, first: Loop) -> list[str]:
+        """Lines that fetch what ``first``, the first loop over a row, will read of the next."""
+        row, found = self.phase.loops[-1].axis, {}
+        for s in first.body:
+            step = analysis.stride(s.index, row) if isinstance(s, Load) else 0
+            if isinstance(s, Load) and step and analysis.stride(s.index, first.axis) == 1:
+                there = analysis.at_zero(s.index, first.axis) + step
+                found[s.buffer] = f"fetch({self.buffer(s.buffer)}, {self.index(there)}, {self.index(first.extent)})"
+        return list(found.values())
 
     def body(self, stmts: Iterable[Stmt]) -> None:
         stmts = tuple(stmts)
@@ -170,6 +186,8 @@ class Emitter:
                 case Check():
                     self.check(s)
                 case Loop():
+                    for line in self.ahead[1] if s is self.ahead[0] else ():
+                        self.out(line)
                     self.loop(s)
                 case Keep():
                     value = f"to_uint8({self.name(s.name)})" if s.dtype is bool_ else self.name(s.name)
@@ -227,7 +245,8 @@ class Emitter:
             value = spell.cast(value, source, b.dtype)
         if s.mode == "set":
             tile = self.tiles.get(id(s))
-            place = f"{tile}[{self.tile_place}]" if tile else f"{self.buffer(s.buffer)}[{self.index(s.index)}]"
+            place = f"{tile}[{self.tile_place}]" if tile else self.strips.get(id(s))
+            place = place or f"{self.buffer(s.buffer)}[{self.index(s.index)}]"
             line = f"{place} = {spell.to_memory(value, b.dtype)}"
         else:
             line = self.combining(s, value)
@@ -270,14 +289,40 @@ class Emitter:
             with self.inside(s), self.out.block(f"for {self.name(s.axis)} in range({self.index(s.extent)}):"):
                 self.row_body(s.body)
         else:
-            with self.inside(s), self.straight(s.axis, s.body, "0", self.index(s.extent)):
-                self.body(s.body)
+            with self.inside(s):
+                self.straight_loops(s.axis, s.body, "0", self.index(s.extent))
 
     def straight_loops(self, axis: str, body: Body, low: str, high: str) -> None:
         """A map loop over a body without loops, or several if it would follow too many streams."""
         for piece in streams.apart(body):
+            found = [s for s in piece if self.goes_around(s, axis)]
+            if found and not random_rows.draws(piece, axis):
+                self.loop_around(axis, piece, low, high, found)
+                continue
             with self.straight(axis, piece, low, high):
                 self.body(piece)
+
+    def goes_around(self, s: Stmt, axis: str) -> bool:
+        """Is it a store of a row that is not wanted in the caches?"""
+        if not isinstance(s, Store) or s.buffer not in self.around or s.mask is not None:
+            return False
+        return analysis.stride(s.index, axis) == 1
+
+    def loop_around(self, axis: str, body: Body, low: str, high: str, found: list[Stmt]) -> None:
+        """A straight loop in strips: what it finds goes to scratch rows, and these around the caches (``bypass``)."""
+        name, strip, end = self.name(axis), f"{axis}_strip", f"{axis}_end"
+        stores = [s for s in found if isinstance(s, Store)]
+        rows = [f"{self.name(s.buffer)}_row{n}" for n, s in enumerate(stores)]
+        for s, row in zip(stores, rows, strict=True):
+            self.strips[id(s)] = f"{row}[{name} - {strip}]"
+            self.out(f"{row} = scratch_{spell.memory_type(self.buffers[s.buffer].dtype)}({bypass.STRIP})")
+        with self.out.block(f"for {strip} in range({low}, {high}, {bypass.STRIP}):"):
+            self.out(f"{end} = least({strip} + {bypass.STRIP}, {high})")
+            with self.out.block(f"for {name} in range({strip}, {end}):"):
+                self.body(body)
+            for s, row in zip(stores, rows, strict=True):
+                start = f"{self.index(analysis.at_zero(s.index, axis))} + {strip}"
+                self.out(f"write_around({self.buffer(s.buffer)}, {start}, {row}, {end} - {strip})")
 
     @contextmanager
     def straight(self, axis: str, body: Body, low: str, high: str) -> Iterator[None]:
@@ -321,6 +366,8 @@ class Emitter:
         self.body(self.phase.prologue)
         with self.inside(*self.phase.loops):
             getattr(self, f"_{self.phase.kind}")()
+        if self.strips:
+            self.out("settle()")
         params, arguments = self._parameters()
         lines = ["def {}({}):".format(name, ", ".join([*(p for p, _ in params), "start", "stop", "part"]))]
         lines += self._about()

@@ -15,7 +15,7 @@ from typing import Any
 from llvmlite import ir
 from llvmlite.ir.instructions import FastMathFlags
 
-from codegen_numba import blas, math, product, random_rows, transpose, trig, types
+from codegen_numba import blas, bypass, math, product, random_rows, transpose, trig, types
 from codegen_numba.llvm import F32, F64, Machine, V
 
 NAMES: dict[str, Any] = {}
@@ -407,6 +407,25 @@ def _philox_row(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
     builder.call(random_rows.row_function(builder.module), values)
 
 
+def _write_around(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
+    """``write_around(target, at, row, count)``: see ``bypass``."""
+    target, at, row, count = values
+    size = signature.args[0].element.bits // 8
+    start, row = (builder.bitcast(p, bypass.I8.as_pointer()) for p in (builder.gep(target, [at]), row))
+    builder.call(bypass.row_function(builder.module), [start, row, builder.mul(count, count.type(size))])
+
+
+def _fetch(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
+    """``fetch(source, at, count)``: see ``bypass``."""
+    source, at, count = values
+    size = signature.args[0].element.bits // 8
+    start = builder.bitcast(builder.gep(source, [at]), bypass.I8.as_pointer())
+    builder.call(bypass.fetch_function(builder.module), [start, builder.mul(count, count.type(size))])
+
+
+NAMES["write_around"] = Word("write_around", _pointers(0, 2), _write_around)
+NAMES["fetch"] = Word("fetch", _pointers(0), _fetch)
+NAMES["settle"] = Word("settle", _pointers(), lambda builder, signature, values: bypass.settle(builder))
 NAMES["philox_row"] = Word("philox_row", _pointers(0), _philox_row)
 NAMES["turn_in"] = Word("turn_in", _pointers(0, 3), _turn_in)
 NAMES["turn_out"] = Word("turn_out", _pointers(0, 2), _turn_out)

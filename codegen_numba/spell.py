@@ -159,5 +159,6 @@ WORDS = frozenset(
     f"{p}{t}" for p in ("", "to_", "as_", "scratch_") for t in BY_NAME
 ) | frozenset((
     "accumulate", "multiply_up", "lost_by_adding", "finish_sum", "quotient", "remainder", "least", "greatest", "inf",
-    "nan", "turn_in", "turn_out", "philox_row",
+    "nan", "turn_in", "turn_out", "philox_row", "write_around",
+    "fetch", "settle",
 ))  # fmt: skip

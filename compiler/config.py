@@ -47,6 +47,7 @@ class Config:
     deterministic: bool = _knob(False, "TT_DETERMINISTIC", "no choice by timing that can change bits")
     cudagraphs: bool = _knob(False, "TT_CUDAGRAPHS", "replay launches as a CUDA graph")
     threads: int = _knob(0, "TT_THREADS", "workers of a CPU kernel; 0 means one per core")
+    kept_results: int = _knob(128, "TT_KEPT_RESULTS", "megabytes of large results that are gone, kept for the next; 0 none")
     compile_threads: int = _knob(0, "TT_COMPILE_THREADS", "kernels built at once; 0 means one per core")
     cpu_codegen: str = _knob("codegen_numba", "TT_CPU_CODEGEN", "package that builds CPU kernels")
     cuda_codegen: str = _knob("codegen_cupy", "TT_CUDA_CODEGEN", "package that builds CUDA kernels")
@@ -99,7 +100,7 @@ class Config:
 
 _FIELDS = {f.name: f for f in fields(Config)}
 _NOT_IN_KEY = {
-    "recompile_limit", "suppress_errors", "compile_threads", "cache", "cache_dir", "verify", "disable", "debug", "debug_dir",
+    "recompile_limit", "suppress_errors", "kept_results", "compile_threads", "cache", "cache_dir", "verify", "disable", "debug", "debug_dir",
 }  # fmt: skip
 _TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,), "bool": (bool,), "str": (str,), "float": (float, int), "bool | None": (bool, type(None)),

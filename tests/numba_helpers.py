@@ -17,7 +17,7 @@ from compiler.loop import interp
 from compiler.loop.ir import Alloc, ArrayView, Kernel, Plan, Run
 
 #: Everything small, so that little data has several blocks, parts and private copies.
-TINY = Tune(block=4, scratch=5, few=2, parallel=1, parts=3, strip=3, tile=(3, 5))
+TINY = Tune(block=4, scratch=5, few=2, parallel=1, parts=3, strip=3, tile=(3, 5), around=1)
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
