@@ -82,7 +82,7 @@ def compile_loops(module: GraphModule, build: Build, config: Config) -> Raw:
 
 
 def _built_before(name: str, plan: Plan, build: Build, config: Config) -> Callable[[list[Any], tuple[int, ...]], Sequence[Any]]:
-    """What a plan was built to: as long as somebody has it, the same again (a step is traced twice, its memory is one)."""
+    """What a plan was built to: as long as somebody has it, the same again: traces with one graph share its memory."""
     key = (name, build, emulated(), get_float32_matmul_precision())
     told = any(map(logs.enabled, ("kernels", "asm", "autotune")))  # what building says is wanted
     found = _built.get(key) if name and not told else None

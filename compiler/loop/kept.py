@@ -2,7 +2,7 @@
 
 Stage: loop.  In: a functional graph, the config.  Out: the ``Plan`` that ``compile_graph`` gives, or gave.  Two graphs are
 equal if their nodes, types, layouts and source lines are; the key also holds the settings and the sources of all that
-lowering reads.  A training step is traced twice (the first time nobody has a gradient), often to one graph, and a second
+lowering reads.  Functions traced anew often give an old graph (a step that adds to gradients or makes them), and a second
 process begins where the first one left off.  Mirrors Inductor's ``FxGraphCache``.  Read next: ``host``, ``printer``.
 """
 

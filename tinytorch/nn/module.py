@@ -314,8 +314,10 @@ class Module(StateDict, Moves):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for p in self.parameters():
-            if p.grad is not None:
-                p.grad = None if set_to_none else p.grad.detach().zero_()
+            if set_to_none:
+                p.grad = None  # as ``Optimizer.zero_grad``
+            elif p.grad is not None:
+                p.grad = p.grad.detach().zero_()
 
     # --- print ---------------------------------------------------------------------------------------------------
     def _get_name(self) -> str:

@@ -88,7 +88,7 @@ class Adagrad(Optimizer):
         check_not_negative(initial_accumulator_value=initial_accumulator_value)
         settings = {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, {**settings, "initial_accumulator_value": initial_accumulator_value})
-        self.prepare(waiting=True)
+        self.prepare(lambda p: p.requires_grad)
 
     def _new_state(self, p: Tensor, group: Group) -> dict[str, Any]:
         total = zeros_like(p).fill_(group["initial_accumulator_value"])

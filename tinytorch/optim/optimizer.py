@@ -88,15 +88,16 @@ class Optimizer:
             hook(self, (closure,), {})
         return loss
 
-    def prepare(self, waiting: bool = False) -> None:
-        """Make the state of parameters that have a gradient (with ``waiting``: that may get one) and no state yet.
+    def prepare(self, has_gradient: Callable[[Tensor], bool] = lambda p: p.grad is not None) -> None:
+        """Make the state of parameters that have a gradient and no state yet.
 
-        Capture runs this for real when it meets a step, so that the step it traces is one like all that follow.
+        Capture runs this for real when it meets a step, for the parameters that will have one then: the step it traces is
+        one like all that follow.  Should the call raise before its step, this state stays, as new as before a first step.
         """
         with tape.grad_mode(False):
             for group in self.param_groups:
                 for p in group["params"]:
-                    if not self.state.get(p) and (p.grad is not None or (waiting and p.requires_grad)):
+                    if not self.state.get(p) and has_gradient(p):
                         fresh = self._new_state(p, group)
                         if fresh:
                             self.state[p] = fresh
@@ -113,8 +114,10 @@ class Optimizer:
         """Forget all gradients, or with ``set_to_none=False`` fill them with zeros."""
         for group in self.param_groups:
             for p in group["params"]:
-                if p.grad is not None:
-                    p.grad = None if set_to_none else p.grad.detach().zero_()
+                if set_to_none:
+                    p.grad = None  # not asked for first: one trace then serves steps with and without old gradients
+                elif p.grad is not None:
+                    p.grad = p.grad.detach().zero_()
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """``hook(optimizer, args, kwargs)`` before each step."""

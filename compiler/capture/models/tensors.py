@@ -243,13 +243,21 @@ _PREPARE: Any = Optimizer.prepare
 
 
 @model(Optimizer.prepare)
-def prepare(tx: Tracer, optimizer: Value, waiting: Value = FALSE) -> Value:
+def prepare(tx: Tracer, optimizer: Value, has_gradient: Value = NONE) -> Value:
     """State is made for real before the step that is traced, so that this step is one like all that follow."""
     obj = optimizer.real()
     if obj is None:
         return calls.inline(tx, UserFunction.wrap(tx, _PREPARE, tx.namespace.source(Optimizer.prepare)), [optimizer], {})
+
+    def will_have(p: Tensor) -> bool:
+        known = tx.by_id.get(id(p))
+        if not isinstance(known, TensorValue) or "grad" not in known.attrs:
+            return p.grad is not None
+        given = known.attrs["grad"]
+        return given is not None and not _is_none(realize(tx, given))
+
     with dispatch.use(None):
-        obj.prepare(waiting=True)
+        obj.prepare(will_have)
     state = tx.by_id.get(id(obj.state))
     if isinstance(state, DictValue):
         state.refresh()
