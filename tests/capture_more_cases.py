@@ -182,6 +182,41 @@ def generator_results(x):
 
 
 @whole
+def generator_dropped(x):
+    seen = []
+
+    def g(tag):
+        try:
+            yield 1
+            yield 2
+        finally:
+            seen.append("closed " + tag)
+
+    for v in g("loop"):
+        x = x * v
+        break
+    seen.append("after")
+    held = g("local")
+    next(held)
+    del held
+    seen.append("end")
+    left = g("left")
+    return x, seen, next(left)
+
+
+class Slotted:
+    __slots__ = ("a",)
+
+
+@whole
+def empty_slots(x):
+    try:
+        return Slotted().a
+    except AttributeError as e:
+        return x, str(e)
+
+
+@whole
 def parts_of_exceptions(x):
     seen = []
     try:

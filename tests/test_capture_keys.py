@@ -106,6 +106,26 @@ def test_popping_from_a_set_from_outside_breaks() -> None:
     assert compiled.breaks() and not left
 
 
+SEEN: dict[object, int] = {}
+
+
+def test_keys_made_of_types_and_shapes() -> None:
+    """A key that is a known constant, though it prints as no literal."""
+
+    def f(x, y):
+        key = (x.dtype, y.shape)
+        SEEN[key] = SEEN.get(key, 0) + 1
+        SEEN.setdefault(y.dtype, len(SEEN))
+        return SEEN[key], SEEN[y.dtype], x.dtype in SEEN
+
+    def told(fn):
+        SEEN.clear()
+        a, b, c = torch.ones(1), torch.ones(2), torch.ones(2, dtype=torch.int64)
+        return [fn(*pair) for pair in ((a, a), (a, a), (a, b), (c, a), (a, c), (a, a))], list(SEEN.items())
+
+    assert told(Counted(f, fullgraph=True)) == told(f)
+
+
 # --- exceptions that native calls look at -----------------------------------------------------------------------------
 @entry.disable
 def look(*what: Any) -> None:

@@ -148,6 +148,9 @@ class Session:
             return self._finish(tx, lambda emit: leave_at_break(self, emit, frame))
         result = frame.result
         assert result is not None
+        frame.locals.clear()
+        frame.cells.clear()
+        tx.close_dropped()
         return self._finish(tx, lambda emit: self._return(emit, result))
 
     def _before_step(self, frame: Frame, instr: Instr) -> None:

@@ -23,6 +23,7 @@ from compiler.capture.translate import Frame
 from compiler.capture.values.base import ConstantValue, Lazy, Value, realize
 from compiler.capture.values.drawn import Foresight
 from compiler.capture.values.function import CellValue, ModuleValue
+from compiler.capture.values.generator import GeneratorValue
 from compiler.capture.values.objects import ObjectValue, Observed
 from compiler.capture.values.sequence import TupleValue
 from compiler.capture.values.tensor import SymIntValue, TensorValue
@@ -102,6 +103,7 @@ class Tracer:
         self.by_id: dict[int, Value] = {}
         self.by_fake: dict[int, TensorValue] = {}
         self.by_real_id: dict[int, Any] = {}
+        self.known_ids: dict[int, Any] = {}  # constants that hash by identity
         self.distinct: dict[int, Value] = {}  # objects from outside that the trace told apart by identity
         self.symbols: dict[str, tuple[Source, Value | None]] = {}
         self.written: set[FakeStorage] = set()
@@ -117,6 +119,7 @@ class Tracer:
         self.released: list[tuple[TensorValue, Value | None]] = []  # gradients dropped before anything can go wrong
         self.strict: bool | None = None  # what error_on_graph_break said
         self.steps = 0
+        self.dropped: list[GeneratorValue] = []  # that the program let go of before their end
         self.outer_step = 0  # which instruction of the outermost frame is being traced, counted as they are run
         self._locations: dict[tuple[int, int], Location] = {}
         self._trusted: dict[str, bool] = {}
@@ -156,8 +159,18 @@ class Tracer:
 
     def count_step(self) -> None:
         self.steps += 1
+        if self.dropped:
+            self.close_dropped()
         if self.steps > self.config.unroll_limit:
             breaks.unsupported(breaks.TOO_LONG, f"{self.steps} instructions")
+
+    def close_dropped(self) -> None:
+        """Run what is left of generators without a reference: their ``finally`` blocks."""
+        while self.dropped:
+            try:
+                self.dropped.pop(0).close(self)
+            except Observed:
+                pass  # CPython prints it, and goes on
 
     def is_trusted_globals(self, globals_: dict[str, Any]) -> bool:
         return self.is_trusted_module(str(globals_.get("__name__", "")))

@@ -300,7 +300,14 @@ def _slot(tx: Tracer, value: ObjectValue, name: str) -> Value:
         if name == "__traceback__" and "__traceback__" not in value.slots:
             return TracebackValue()
         return FALSE if name == "__suppress_context__" else NONE
-    tx.raise_(AttributeError, f"'{value.cls.__name__}' object has no attribute '{name}'")
+    tx.raise_(AttributeError, f"'{_slot_owner(value.cls)}' object has no attribute '{name}'")
+
+
+def _slot_owner(cls: type) -> str:
+    """How CPython names the class of an object with an empty slot."""
+    if sys.version_info < (3, 13):
+        return cls.__name__
+    return cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
 
 
 # --- reading from special kinds ---------------------------------------------------------------------------------------

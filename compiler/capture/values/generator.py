@@ -44,6 +44,12 @@ class GeneratorValue(IteratorValue):
         self.running = False
         self.began_at = 0  # the outermost frame's step that first advanced it
 
+    def __del__(self) -> None:
+        """The program has let go of it, for values refer to one another as its objects do: CPython closes it here."""
+        frame = getattr(self, "frame", None)
+        if frame is not None and self.started and not (self.ended or self.running) and frame.current.handler is not None:
+            frame.tx.dropped.append(self)
+
     def children(self) -> list[Value]:
         if not self.started:
             return [self.call[0], *self.call[1], *self.call[2].values()]

@@ -111,7 +111,10 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
     try:
         constant = value.const()
         hash(constant)
-        return real_key(constant)
+        key = real_key(constant)
+        if isinstance(key, IdKey):
+            tx.known_ids[key.id] = constant
+        return key
     except NotConstantError:
         pass
     except TypeError as e:
@@ -139,6 +142,20 @@ def _identity_key(tx: Tracer, value: Value) -> IdKey:
         return IdKey(id(value))
     tx.distinct.setdefault(id(obj), value)
     return IdKey(id(obj))
+
+
+def _is_new(tx: Tracer, key: Hashable) -> bool:
+    """Whether the key is, or holds, an object that the trace has made: no container from outside has it."""
+    if isinstance(key, TupleKey):
+        return any(_is_new(tx, k) for k in key.items)
+    return isinstance(key, IdKey) and key.id not in tx.distinct and key.id not in tx.known_ids
+
+
+def _known_key(key: Hashable, value: Value | None) -> Any:
+    """The object behind a key, if it is a constant."""
+    if not isinstance(key, IdKey | TupleKey | UserKey | ForeignKey):
+        return key
+    return value.const() if value is not None and value.is_const() else None
 
 
 class DictValue(ContainerValue):
@@ -192,8 +209,8 @@ class DictValue(ContainerValue):
         """The element, or None if absent; both are guarded."""
         entry = self.entries.get(key)
         if entry is not None:
-            if key_value is not None and isinstance(entry[1], Lazy) and key_value.source is not None:
-                self._read_by_key(entry[1], key, key_value)
+            if isinstance(entry[1], Lazy) and self.source is not None:
+                self._read_by_key(tx, entry[1], key, key_value)
             found = realize(tx, entry[1])
             if found is not entry[1] and not isinstance(found, ConstantValue):
                 self.entries[key] = (entry[0], found)
@@ -201,14 +218,20 @@ class DictValue(ContainerValue):
         self.guard_absent(tx, key, key_value)
         return None
 
-    def _read_by_key(self, element: Lazy, key: Hashable, key_value: Value) -> None:
-        """An element under an object is read as ``d[object]``, which does not depend on the order of keys."""
-        if isinstance(key, IdKey | UserKey) and self.source is not None and key_value.source is not None:
-            where = self.source.item_at(key_value.source)
+    def _read_by_key(self, tx: Tracer, element: Lazy, key: Hashable, key_value: Value | None) -> None:
+        """An element is read as ``d[key]``, which does not depend on the order of keys."""
+        assert self.source is not None
+        found = None if key_value is None else key_value.source
+        if isinstance(key, IdKey | UserKey) and found is not None:
+            where = self.source.item_at(found)
             if element.value is None:
                 element.source = where
             elif where != element.source and isinstance(key, UserKey):
                 self._same(element, where)
+        elif element.value is None and literal(key) is None and not isinstance(key, UserKey):
+            known = _known_key(key, key_value)
+            if known is not None:
+                element.source = self.source.item_at(tx.namespace.source(known, "key"))
 
     def _same(self, element: Lazy, where: Source) -> None:
         breaks.unsupported(breaks.UNHASHABLE_KEY, f"one element reached as {element.source} and as {where}")
@@ -235,8 +258,14 @@ class DictValue(ContainerValue):
             tx.guard("KEY", asked, self.source, implied_by=implied_by)
         elif key_value is not None and key_value.source is not None:
             tx.guard("KEY", form, key_value.source, self.source)
-        elif not (key_value is not None and key_value.real() is None):
-            self.know_keys(tx)
+        elif isinstance(key, UserKey):
+            breaks.unsupported(breaks.UNHASHABLE_KEY, f"a new {key.value.pytype().__name__} in a dict from outside")
+        elif not _is_new(tx, key):
+            known = _known_key(key, key_value)
+            if known is None:
+                self.know_keys(tx)
+            else:
+                tx.guard("KEY", form, tx.namespace.source(known, "key"), self.source)
 
     def know_keys(self, tx: Tracer) -> None:
         """Guard all keys and their order."""
