@@ -13,6 +13,7 @@ import numpy as np
 from numpy import ndarray
 
 from tinytorch import dtypes
+from tinytorch.defaults import defaults
 from tinytorch.device import Device, array_module, cpu
 from tinytorch.ops import opdef
 from tinytorch.ops.opdef import Meta, Op
@@ -28,7 +29,7 @@ def quick(ufunc: Any, args: tuple[Any, ...]) -> Tensor | None:
     """``ufunc`` on the arrays, or None where ``run`` must look closer: other types, layouts, devices, errors."""
     x = args[0]
     if not isinstance(x, Tensor):
-        return None
+        return _number_first(ufunc, args)
     a = x._data
     if type(a) is not ndarray:
         return None
@@ -39,6 +40,8 @@ def quick(ufunc: Any, args: tuple[Any, ...]) -> Tensor | None:
         token = quiet()
         try:
             out = ufunc(a)
+        except OverflowError:  # a number that the type cannot hold
+            return None
         finally:
             unquiet(token)
     else:
@@ -66,13 +69,21 @@ def quick(ufunc: Any, args: tuple[Any, ...]) -> Tensor | None:
     return t
 
 
+def _number_first(ufunc: Any, args: tuple[Any, ...]) -> Tensor | None:
+    """``1.0 - x``."""
+    x, y = args[0], args[-1]
+    if type(x) is not float and type(x) is not int or not isinstance(y, Tensor) or len(args) != 2:
+        return None
+    return quick(lambda a: ufunc(x, a), (y,))
+
+
 # --- the whole meaning ------------------------------------------------------------------------------------------------
 def run(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """Infer (which raises the user's errors), compute, wrap."""
     if op.kind == "pointwise":
         return _pointwise(op, args, params)
     device = common_device(op, args, params)
-    inferred = None if op.data_dependent else op.infer(*[meta_of(a) for a in args], **params)
+    inferred = None if op.data_dependent else _remembered(_infer, op, args, params)
     arrays = [a._data if isinstance(a, Tensor) else a for a in args]
     assert op.kernel is not None, op
     token = quiet()
@@ -86,6 +97,36 @@ def run(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         metas = inferred if inferred is not None else [None] * len(data)
         return tuple(_fresh(d, m, device) for d, m in zip(data, metas, strict=True))
     return _fresh(data, inferred, device)
+
+
+_memory: dict[Any, Any] = {}
+_FORGET = 10_000
+
+
+def _remembered(fn: Any, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """``fn(op, metas, params)``, asked once for each set of shapes, types, strides and parameters."""
+    key: Any = [fn, op, defaults.now]
+    for a in args:
+        if isinstance(a, Tensor):
+            data = a._data
+            key += data.shape, data.dtype, data.strides
+        else:
+            key += type(a), a
+    key = (*key, *params.values())
+    try:
+        return _memory[key]
+    except KeyError:
+        found = fn(op, [meta_of(a) for a in args], params)
+        if len(_memory) > _FORGET:
+            _memory.clear()
+        _memory[key] = found
+        return found
+    except TypeError:  # a parameter without a hash
+        return fn(op, [meta_of(a) for a in args], params)
+
+
+def _infer(op: Op, metas: list[Any], params: dict[str, Any]) -> Any:
+    return op.infer(*metas, **params)
 
 
 def _fresh(data: Any, meta: Any, device: Device) -> Tensor:
@@ -103,20 +144,28 @@ def _pointwise(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Tensor:
     """Promote, cast, compute, and lay the result out as PyTorch would."""
     device = common_device(op, args, params)
     xp = array_module(device)
-    metas = [meta_of(a) for a in args]
-    result = op.infer(*metas, **params)
+    result, compute = _remembered(_types, op, args, params)
     arrays = [a._data if isinstance(a, Tensor) else a for a in args]
-    if op.types != "custom":
-        compute = opdef.compute_types(op, metas)[0]
-        if compute.itemsize == 2 and op.ufunc is None and op.kernel is None and compute.is_floating_point:
-            compute = dtypes.float32  # a body of several steps rounds once, at its end
-        arrays = [cast_array(xp, a, compute.np) for a in arrays]
+    if compute is not None:
+        arrays = [a if getattr(a, "dtype", None) is compute else cast_array(xp, a, compute) for a in arrays]
     token = quiet()
     try:
         out = (op.kernel or spelling(op))(xp, *arrays, **params)
     finally:
         unquiet(token)
-    return wrap(_laid_out(xp, cast_array(xp, out, result.dtype.np), result), device)
+    out = out if getattr(out, "dtype", None) is result.dtype.np else cast_array(xp, out, result.dtype.np)
+    return wrap(_laid_out(xp, out, result), device)
+
+
+def _types(op: Op, metas: list[Any], params: dict[str, Any]) -> tuple[Meta, Any]:
+    """(what comes out, the NumPy type to compute in or None to leave the operands as they are)."""
+    result = op.infer(*metas, **params)
+    if op.types == "custom":
+        return result, None
+    compute = opdef.compute_types(op, metas)[0]
+    if compute.itemsize == 2 and op.ufunc is None and op.kernel is None and compute.is_floating_point:
+        compute = dtypes.float32  # a body of several steps rounds once, at its end
+    return result, compute.np
 
 
 def _laid_out(xp: Any, out: Any, meta: Meta) -> Any:
@@ -175,7 +224,7 @@ def meta_of(a: Any) -> Any:
 
 def common_device(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Device:
     """The device of the result: the one asked for, else that of all tensors (0-d CPU tensors may join any)."""
-    asked = params.get("device")
+    asked = params.get("device") if params else None
     if asked is not None:
         return asked  # type: ignore[no-any-return]
     found: Device | None = None

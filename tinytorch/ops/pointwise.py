@@ -13,11 +13,15 @@ from typing import Any
 from tinytorch import dtypes
 from tinytorch.dtypes import DType
 from tinytorch.ops.opdef import Meta, Op, broadcast_shapes, elementwise_strides, pointwise_infer, result_type
-from tinytorch.ops.spell_numpy import handler
+from tinytorch.ops.special import select
+from tinytorch.ops.spell_numpy import handler, words_by_blocks
 
 
 def row(name: str, body: Any, vjp: Any = None, **more: Any) -> Op:
-    return Op(name=name, kind="pointwise", body=body, vjp=vjp, **more)
+    op = Op(name=name, kind="pointwise", body=body, vjp=vjp, **more)
+    if op.quick is None and op.kernel is None and op.types in ("same", "float") and body.__code__.co_argcount == 2:
+        object.__setattr__(op, "quick", lambda a: words_by_blocks(body, a))
+    return op
 
 
 def conjugate(x: Any) -> Any:
@@ -347,11 +351,16 @@ def _where_infer(c: Any, x: Any, y: Any) -> Meta:
 
 
 def _where_kernel(xp: Any, c: Any, x: Any, y: Any) -> Any:
-    if getattr(x, "dtype", None) == getattr(y, "dtype", 0):
-        return xp.where(c, x, y)
+    given, wanted = getattr(x, "dtype", None), getattr(y, "dtype", None)
+    if wanted is None and type(y) in (int, float) and given is not None and given.kind == "f":
+        return select(xp, c, x, given.type(y))
+    if given is None and type(x) in (int, float) and wanted is not None and wanted.kind == "f":
+        return select(xp, c, wanted.type(x), y)
+    if given == wanted and given is not None:
+        return select(xp, c, x, y)
     metas = [Meta(a.shape, dtypes.from_numpy(a.dtype)) if hasattr(a, "shape") else a for a in (x, y)]
     to = result_type(metas).np
-    return xp.where(c, *(a.astype(to) if hasattr(a, "astype") else xp.asarray(a).astype(to) for a in (x, y)))
+    return select(xp, c, *(a.astype(to) if hasattr(a, "astype") else xp.asarray(a).astype(to) for a in (x, y)))
 
 
 where: Op = row(

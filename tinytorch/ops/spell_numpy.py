@@ -7,7 +7,7 @@ arrays instead of scalars: that is all eager is.  Read next: ``pointwise``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,7 @@ class ArrayHandler:
             setattr(self, name, getattr(xp, ufunc))
         self.xp = xp
         self.pow = self._pow
+        self.where = partial(special.select, xp)
 
     def _pow(self, x: Any, y: Any) -> Any:
         """Integers to negative powers are what division makes of them: 0, or the sign for 1 and -1."""
@@ -95,6 +96,22 @@ class ArrayHandler:
 @cache
 def handler(xp: Any) -> ArrayHandler:
     return ArrayHandler(xp)
+
+
+#: elements in a block: what a body of several words makes in between stays in the second-level cache
+BLOCK = 1 << 15
+
+
+def words_by_blocks(body: Callable[..., Any], a: Any) -> Any:
+    """``body`` of one contiguous NumPy array, of a large one block by block."""
+    words = handler(np)
+    if a.size <= BLOCK:
+        return body(words, a)
+    out = np.empty_like(a)
+    flat, into = a.reshape(-1), out.reshape(-1)
+    for i in range(0, flat.size, BLOCK):
+        into[i : i + BLOCK] = body(words, flat[i : i + BLOCK])
+    return out
 
 
 @cache

@@ -11,6 +11,7 @@ from typing import Any
 
 from tinytorch import dtypes, ops, rng
 from tinytorch.amp.policy import full
+from tinytorch.blocks import by_blocks
 from tinytorch.dtypes import DType
 from tinytorch.ops import composite
 from tinytorch.tensor import Tensor
@@ -30,6 +31,7 @@ def relu_(input: Tensor) -> Tensor:
     return relu(input, inplace=True)
 
 
+@by_blocks
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """x limited to [min_val, max_val]; the gradient is zero where it was cut."""
     if min_val > max_val:
@@ -47,6 +49,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     return finish(ops.where(input <= threshold, value, input), input, inplace)
 
 
+@by_blocks
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     return finish(ops.where(input > 0, input, input * negative_slope), input, inplace)
 
@@ -77,6 +80,7 @@ def rrelu(
     return finish(ops.where(input >= 0, input, input * slope), input, inplace)
 
 
+@by_blocks
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, else alpha (exp(x) - 1)."""
     return finish(ops.where(input > 0, input, ops.expm1(_negative_part(input)) * alpha), input, inplace)
@@ -91,6 +95,7 @@ def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     return elu(input, alpha, inplace=True)
 
 
+@by_blocks
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """Clevert et al.'s continuous form: the exponential takes x / alpha."""
     negative = ops.expm1(_negative_part(input) * (1 / alpha)) * alpha
@@ -101,11 +106,13 @@ SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
 
 
+@by_blocks
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """Klambauer et al., Self-Normalizing Neural Networks, 2017."""
     return finish(elu(input, SELU_ALPHA) * SELU_SCALE, input, inplace)
 
 
+@by_blocks
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x times the normal distribution's cumulative function, exact or by tanh (Hendrycks and Gimpel, 2016)."""
     if approximate == "none":
@@ -116,17 +123,20 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     return input * 0.5 * (1.0 + ops.tanh(inner))
 
 
+@by_blocks
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x sigmoid(x), also called swish."""
     return finish(input * ops.sigmoid(input), input, inplace)
 
 
+@by_blocks
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x tanh(softplus(x))."""
     return finish(input * ops.tanh(softplus(input)), input, inplace)
 
 
 @full
+@by_blocks
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta; x itself where beta x is above ``threshold``."""
     scaled = input * beta
@@ -135,20 +145,24 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     return ops.where(beyond, input, soft)
 
 
+@by_blocks
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(x)), without overflow on either side."""
     return ops.minimum(input, 0.0) - ops.log1p(ops.exp(-ops.abs(input)))
 
 
+@by_blocks
 def tanhshrink(input: Tensor) -> Tensor:
     return input - ops.tanh(input)
 
 
+@by_blocks
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """Zero where \\|x\\| <= lambd, else x."""
     return ops.where((input >= -lambd) & (input <= lambd), 0.0, input)
 
 
+@by_blocks
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards zero by lambd."""
     if lambd < 0:
@@ -156,15 +170,18 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     return ops.where(input > lambd, input - lambd, ops.where(input < -lambd, input + lambd, input * 0.0))
 
 
+@by_blocks
 def softsign(input: Tensor) -> Tensor:
     return input / (ops.abs(input) + 1)
 
 
+@by_blocks
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """relu6(x + 3) / 6."""
     return finish(relu6(input + 3) * (1 / 6), input, inplace)
 
 
+@by_blocks
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x relu6(x + 3) / 6."""
     return finish(input * relu6(input + 3) * (1 / 6), input, inplace)
