@@ -59,6 +59,16 @@ def function(call: str, *inputs: Any) -> None:
     CASES.append(Case(f"{call} {inputs}", "", call, inputs))
 
 
+# --- connectionist temporal classification --------------------------------------------------------------------------
+_CTC = "F.ctc_loss(x.log_softmax(2), y + 1, (9, 7, {short}, 6), (5, 3, 2, {last}), {more})"
+for reduction in ("mean", "sum", "none"):
+    function(_CTC.format(short=5, last=0, more=f"reduction='{reduction}'"), (9, 4, 6), "4,5:i5")
+    function(_CTC.format(short=1, last=5, more=f"reduction='{reduction}', zero_infinity=True"), (9, 4, 6), "4,5:i5")
+function("F.ctc_loss(x, y + 1, torch.tensor([9, 7]), torch.tensor([4, 3]))", (9, 2, 6), "2,4:i5")
+function("F.ctc_loss(x.log_softmax(2), y, (9, 7), (4, 3), blank=5)", (9, 2, 6), "7:i5")
+function("F.ctc_loss(x.log_softmax(1), y, torch.tensor(9), torch.tensor(4), blank=5)", (9, 6), "4:i5")
+module("nn.CTCLoss(blank=2, reduction='sum', zero_infinity=True)", (9, 2, 6), "2,4:i2", call="m(x.log_softmax(2), y, (9, 8), (4, 2))")
+
 # --- linear, embedding, norms -----------------------------------------------------------------------------------------
 module("nn.Linear(4, 3)", (2, 5, 4))
 module("nn.Linear(4, 3, bias=False)", (4,))
@@ -215,6 +225,8 @@ for mode in ("nearest", "nearest-exact", "bilinear", "bicubic", "area"):
     function(f"F.interpolate(x, scale_factor=(0.6, 1.7), mode='{mode}')", (1, 2, 5, 4))
 for mode in ("bilinear", "bicubic"):
     function(f"F.interpolate(x, size=(5, 7), mode='{mode}', align_corners=True)", (1, 2, 3, 4))
+    for more in ("size=(3, 4)", "size=(9, 13)", "scale_factor=0.4", "scale_factor=(1.7, 0.55)", "size=(5, 5), align_corners=True"):
+        function(f"F.interpolate(x, mode='{mode}', antialias=True, {more})", (1, 2, 8, 11))
     function(f"F.interpolate(x, scale_factor=1.3, mode='{mode}', recompute_scale_factor=True)", (1, 2, 3, 4))
 function("F.interpolate(x, size=7, mode='linear')", (1, 2, 4))
 function("F.interpolate(x, scale_factor=2, mode='trilinear')", (1, 1, 2, 3, 2))
@@ -276,6 +288,13 @@ OPTIMIZERS = [
     "Adagrad(ps, lr=0.1)", "Adagrad(ps, lr=0.1, lr_decay=0.1, weight_decay=0.1, initial_accumulator_value=0.5)",
     "Adadelta(ps)", "Adadelta(ps, lr=0.5, rho=0.8, weight_decay=0.1)",
     "SGD([{'params': ps[:1], 'lr': 0.5}, {'params': ps[1:]}], lr=0.1, momentum=0.9)",
+]  # fmt: skip
+
+# --- minimisers that call a closure: losses of six steps down a curved valley, and where they end --------------------------
+MINIMISERS = [
+    "LBFGS([p])", "LBFGS([p], lr=0.5, history_size=3, max_iter=6)", "LBFGS([p], line_search_fn='strong_wolfe')",
+    "LBFGS([p], lr=0.3, history_size=3, max_iter=6, line_search_fn='strong_wolfe')",
+    "LBFGS([p], lr=2.0, max_iter=30, line_search_fn='strong_wolfe')",
 ]  # fmt: skip
 
 # --- schedules: the rates of 15 epochs --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nn_cases import CASES, OPTIMIZERS, SCHEDULES, Case, array, seeded
+from nn_cases import CASES, MINIMISERS, OPTIMIZERS, SCHEDULES, Case, array, seeded
 
 import tinytorch as torch
 import tinytorch.nn.functional as F
@@ -116,6 +116,22 @@ def test_optimizer_equals_torch(text: str, device: str) -> None:
         got = np.concatenate([p.detach().cpu().numpy().ravel() for p in ps])
         single = "NAdam" in text  # PyTorch keeps the product of its momenta in float32
         np.testing.assert_allclose(got, want, rtol=1e-7 if single else 1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("text", MINIMISERS)
+def test_minimiser_equals_torch(text: str, device: str) -> None:
+    p = nn.Parameter(torch.tensor([-1.2, 1.0, 0.5, -0.3], dtype=torch.float64, device=device))
+    opt = eval(f"optim.{text}", {"optim": optim, "p": p})
+
+    def closure() -> Any:
+        opt.zero_grad()
+        loss = (100 * (p[1:] - p[:-1] ** 2) ** 2 + (1 - p[:-1]) ** 2).sum()
+        loss.backward()
+        return loss
+
+    got = [float(opt.step(closure)) for _ in range(6)] + p.tolist()
+    np.testing.assert_allclose(got, recorded()[f"minimise {text}"], rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("text", SCHEDULES)

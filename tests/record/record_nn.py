@@ -17,7 +17,7 @@ from torch import nn, optim
 
 TESTS = Path(__file__).parent.parent
 sys.path.insert(0, str(TESTS))
-from nn_cases import CASES, OPTIMIZERS, SCHEDULES, array, seeded  # noqa: E402
+from nn_cases import CASES, MINIMISERS, OPTIMIZERS, SCHEDULES, array, seeded  # noqa: E402
 
 warnings.simplefilter("ignore")
 
@@ -94,6 +94,19 @@ def run_schedule(text: str) -> np.ndarray:
     return np.array(rates)
 
 
+def run_minimiser(text: str) -> np.ndarray:
+    p = nn.Parameter(torch.tensor([-1.2, 1.0, 0.5, -0.3], dtype=torch.float64))
+    opt = eval(f"optim.{text}", {"optim": optim, "p": p})
+
+    def closure() -> torch.Tensor:
+        opt.zero_grad()
+        loss = (100 * (p[1:] - p[:-1] ** 2) ** 2 + (1 - p[:-1]) ** 2).sum()
+        loss.backward()
+        return loss
+
+    return np.array([float(opt.step(closure)) for _ in range(6)] + p.detach().tolist())
+
+
 def main() -> None:
     kept: dict[str, np.ndarray] = {"torch version": np.array(torch.__version__)}
     for case in CASES:
@@ -101,6 +114,8 @@ def main() -> None:
             kept[f"{case.name}|{key}"] = value.astype(np.float32) if value.dtype == np.float64 else value
     for text in OPTIMIZERS:
         kept[f"optim {text}"] = run_optimizer(text)
+    for text in MINIMISERS:
+        kept[f"minimise {text}"] = run_minimiser(text)
     for text in SCHEDULES:
         kept[f"schedule {text}"] = run_schedule(text)
     names = sorted(kept)

@@ -1,7 +1,7 @@
 """``LBFGS``: steps along the gradient as an approximate inverse Hessian turns it.
 
 Stage: eager.  In: a closure that computes the loss again.  Out: parameters changed in place.  The inverse Hessian is known by
-the last few steps and changes of gradient (Nocedal, 1980).  Mirrors ``torch.optim.LBFGS`` without its line search.
+the last few steps and changes of gradient (Nocedal, 1980).  Mirrors ``torch.optim.LBFGS``.  Read next: ``line_search``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tinytorch import ops, tape
+from tinytorch.optim.line_search import Point, strong_wolfe
 from tinytorch.optim.optimizer import Optimizer, check_not_negative
 from tinytorch.tensor import Tensor
 
@@ -29,12 +30,18 @@ class LBFGS(Optimizer):
         line_search_fn: str | None = None,
     ) -> None:
         check_not_negative(lr=lr)
-        if line_search_fn is not None:
-            raise NotImplementedError(f"LBFGS: line_search_fn={line_search_fn!r} is not supported, only None")
+        if line_search_fn not in (None, "strong_wolfe"):
+            raise RuntimeError("only 'strong_wolfe' is supported")
         evaluations = max_iter * 5 // 4 if max_eval is None else max_eval
         settings = {"lr": lr, "max_iter": max_iter, "max_eval": evaluations, "history_size": history_size}
         super().__init__(
-            params, {**settings, "tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change}
+            params,
+            {
+                **settings,
+                "tolerance_grad": tolerance_grad,
+                "tolerance_change": tolerance_change,
+                "line_search_fn": line_search_fn,
+            },
         )
         if len(self.param_groups) != 1:
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
@@ -67,22 +74,45 @@ class LBFGS(Optimizer):
                     length = min(1.0, 1.0 / gradient.abs().sum().item()) * length
                 if slope > -group["tolerance_change"]:
                     break
-                self._move(ps, direction, length)
-                state["t"] = length
                 before = loss
-                if iteration != group["max_iter"]:
-                    loss = self._evaluate(closure)
-                    evaluations += 1
-                    gradient = self._flat_gradient(ps)
+                if group["line_search_fn"] is not None:
+                    start = Point(0.0, float(loss), gradient, slope)
+                    found, asked = self._search(closure, ps, direction, start, length)
+                    loss, gradient, length = found.value, found.gradient, found.at
+                    self._move(ps, direction, length)
+                    evaluations += asked
+                else:
+                    self._move(ps, direction, length)
+                    if iteration != group["max_iter"]:
+                        loss = self._evaluate(closure)
+                        evaluations += 1
+                        gradient = self._flat_gradient(ps)
+                state["t"] = length
                 if iteration == group["max_iter"] or evaluations >= group["max_eval"]:
                     break
                 if gradient.abs().max().item() <= group["tolerance_grad"]:
                     break
                 if (direction * length).abs().max().item() <= group["tolerance_change"]:
                     break
-                if abs(loss.item() - before.item()) < group["tolerance_change"]:
+                if abs(float(loss) - float(before)) < group["tolerance_change"]:
                     break
             return first
+
+    def _search(
+        self, closure: Callable[[], Any], ps: list[Tensor], direction: Tensor, start: Point, length: float
+    ) -> tuple[Point, int]:
+        """Look along the direction from where the parameters are, and put them back."""
+        here = [p.detach().clone() for p in ps]
+
+        def look(at: float) -> Point:
+            self._move(ps, direction, at)
+            loss = float(self._evaluate(closure))
+            gradient = self._flat_gradient(ps).clone()
+            for p, value in zip(ps, here, strict=True):
+                p.copy_(value)
+            return Point(at, loss, gradient, gradient.dot(direction).item())
+
+        return strong_wolfe(look, start, length, direction.abs().max().item())
 
     def _evaluate(self, closure: Callable[[], Any]) -> Any:
         with tape.grad_mode(True):

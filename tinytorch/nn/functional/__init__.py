@@ -53,6 +53,7 @@ from tinytorch.nn.functional.conv import (
     fold,
     unfold,
 )
+from tinytorch.nn.functional.ctc import ctc_loss
 from tinytorch.nn.functional.drop import (
     alpha_dropout,
     dropout,

@@ -42,8 +42,10 @@ def embedding(
 
     The row ``padding_idx`` gets no gradient.  ``max_norm`` renormalises the used rows in place.
     """
-    if scale_grad_by_freq or sparse:
-        raise NotImplementedError("F.embedding: scale_grad_by_freq and sparse are not supported")
+    if sparse:
+        raise NotImplementedError("F.embedding: sparse=True: there are no sparse tensors here; without it the gradient is dense")
+    if scale_grad_by_freq:
+        raise NotImplementedError("F.embedding: scale_grad_by_freq=True is not supported")
     if max_norm is not None:
         _renormalise(weight, input, max_norm, norm_type)
     out = ops.index_select(weight, input, dim=0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tinytorch import dtypes, ops
@@ -30,8 +31,8 @@ def interpolate(
     mode: nearest, nearest-exact, linear (3-d input), bilinear (4-d), trilinear (5-d), bicubic (4-d), area.
     """
     n = input.dim() - 2
-    if antialias:
-        raise NotImplementedError("F.interpolate: antialias=True is not supported")
+    if antialias and mode not in _FILTERS:
+        raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
     if align_corners is not None and mode in ("nearest", "nearest-exact", "area"):
         raise ValueError(
             "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
@@ -41,7 +42,7 @@ def interpolate(
     sizes, scales = _sizes(input, size, scale_factor, n, recompute_scale_factor)
     if mode == "area":
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[n - 1](input, sizes)
-    resize = _MODES.get(mode)
+    resize = partial(_filtered, mode=mode) if antialias else _MODES.get(mode)
     if resize is None:
         raise NotImplementedError(f"F.interpolate: mode {mode!r} is not supported")
     for i in range(n):
@@ -133,6 +134,40 @@ def _cubic(x: Tensor, dim: int, new: Any, scale: float | None, align_corners: bo
     near: Callable[[Tensor], Tensor] = lambda d: (1.25 * d - 2.25) * d * d + 1  # noqa: E731
     far: Callable[[Tensor], Tensor] = lambda d: ((-0.75 * d + 3.75) * d - 6) * d + 3  # noqa: E731
     return _mix(x, dim, ops.cast(below, dtype=dtypes.int64) - 1, [far(t + 1), near(t), near(1 - t), far(2 - t)])
+
+
+# --- with a filter as wide as the step --------------------------------------------------------------------------------
+def _triangle(d: Tensor) -> Tensor:
+    return ops.maximum(1 - d, 0.0)  # type: ignore[no-any-return]
+
+
+def _keys(d: Tensor) -> Tensor:
+    """Keys' cubic convolution with a = -0.5."""
+    near, far = (1.5 * d - 2.5) * d * d + 1, ((-0.5 * d + 2.5) * d - 4) * d + 2
+    return ops.where(d < 1, near, ops.where(d < 2, far, 0.0))  # type: ignore[no-any-return]
+
+
+#: mode -> (how far the filter reaches at a step of one, the filter of distances)
+_FILTERS: dict[str, tuple[float, Callable[[Tensor], Tensor]]] = {"bilinear": (1.0, _triangle), "bicubic": (2.0, _keys)}
+
+
+def _filtered(x: Tensor, dim: int, new: Any, scale: float | None, align_corners: bool, mode: str) -> Tensor:
+    """Each output is a mean of all input under a filter that shrinking makes wider: nothing is stepped over."""
+    old = x.shape[dim]
+    if old == new and scale is None:
+        return x
+    reach, weigh = _FILTERS[mode]
+    ratio = _ratio(old, new, scale, align_corners)
+    step = max(ratio, 1.0)
+    centre = ((_places(x, new) + 0.5) * ratio).unsqueeze(1)
+    place = _places(x, old)
+    first = ops.maximum(ops.trunc(centre - reach * step + 0.5), 0.0)
+    inside = (place >= first) & (place < ops.trunc(centre + reach * step + 0.5))
+    weights = ops.where(inside, weigh(ops.abs((place + 0.5 - centre) * (1 / step))), 0.0)
+    weights = weights / weights.sum(1, keepdim=True)
+    mixed = (x if x.dtype is weights.dtype else ops.cast(x, dtype=weights.dtype)).transpose(dim, -1) @ weights.t()
+    mixed = mixed.transpose(dim, -1).contiguous()
+    return mixed if mixed.dtype is x.dtype else ops.cast(mixed, dtype=x.dtype)  # type: ignore[no-any-return]
 
 
 _MODES: dict[str, Callable[..., Tensor]] = {
