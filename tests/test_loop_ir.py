@@ -101,6 +101,16 @@ def example_plan():
     return ir.Plan((a,), (view,), (softmax_kernel(3, 5),), steps)
 
 
+@pytest.mark.parametrize("name", ["softmax", "softmax_memory", "p", "max", "float32", "lambda"])
+def test_buffers_may_be_named_like_anything_in_the_text(name):
+    """A kernel is called after its operators, a saved value too."""
+    plan = example_plan()
+    (kernel,), (first, *_) = plan.kernels, plan.inputs
+    steps = tuple(ir.Run(0, (name, "t")) if s == ir.Run(0, ("a", "t")) else s for s in plan.steps)
+    odd = ir.Plan((dataclasses.replace(first, name=name),), plan.outputs, (kernel,), steps)
+    assert kernel.name == "softmax" and parse_plan(format_plan(odd)) == odd
+
+
 def test_plans_print_run_and_verify():
     plan = example_plan()
     verify(plan)

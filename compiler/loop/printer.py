@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from keyword import iskeyword
 from types import CodeType
 from typing import Any
 
@@ -69,7 +70,7 @@ def format_plan(plan: Plan) -> str:
     parts = [HEADER]
     parts += ["\n\n@kernel\n" + format_kernel(k) for k in plan.kernels]
     parts.append("\n\n@plan\ndef program(p):\n")
-    body = list(_plan_lines(plan))
+    body = list(_PlanLines(plan).lines())
     return "".join(parts) + "\n".join(INDENT + line for line in body) + "\n"
 
 
@@ -156,43 +157,61 @@ class _Lines:
         return "" if axis == usual else f", name={axis!r}"
 
 
-def _plan_lines(plan: Plan) -> Iterator[str]:
-    for size in plan.sizes:
-        yield f"{size} = p.size({size!r})"
-    yield f"p.kernels({', '.join(k.name for k in plan.kernels)})"
-    for b in plan.inputs:
-        yield f"{b.name} = p.input({_buffer(b)})"
-    for step in plan.steps:
-        yield _step(plan, step)
-    yield f"p.output({', '.join(map(_view, plan.outputs))})"
+class _PlanLines:
+    """Prints the host steps; ``names`` has the variable of every buffer whose own name means something else there."""
 
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        taken = {*NAMESPACE, "p", *plan.sizes, *(k.name for k in plan.kernels)}
+        buffers = [b.name for b in (*plan.inputs, *(s.buffer for s in plan.steps if isinstance(s, ir.Alloc)))]
+        self.names: dict[str, str] = {}
+        for name in buffers:
+            if name in taken or iskeyword(name):
+                new = f"{name}_memory"
+                while new in taken or new in buffers:
+                    new += "_"
+                self.names[name] = new
 
-def _step(plan: Plan, step: ir.Step) -> str:
-    match step:
-        case ir.Alloc(b, fill, reuse):
-            words = [_buffer(b)]
-            words += [f"fill={literal(fill)}"] if fill is not None else []
-            words += [f"reuse={reuse}"] if reuse is not None else []
-            return f"{b.name} = p.alloc({', '.join(words)})"
-        case ir.Run(kernel, args, sizes):
-            return f"p.run({', '.join([plan.kernels[kernel].name, *args, *(f'{n}={v}' for n, v in sizes)])})"
-        case ir.Extern(fn, args, outs, params, origin):
-            words = [repr(fn)]
-            words += [_view(a) if isinstance(a, ir.ArrayView) else literal(a) for a in args]
-            words.append(f"outs=[{', '.join(map(_view, outs))}]")
-            words += [f"origin={origin!r}"] if origin else []
-            words += [f"{k}={_parameter(v)}" for k, v in params.items()]
-            return f"p.extern({', '.join(words)})"
-        case ir.Free(buffer):
-            return f"p.free({buffer})"
-    raise TypeError(step)
+    def lines(self) -> Iterator[str]:
+        plan = self.plan
+        for size in plan.sizes:
+            yield f"{size} = p.size({size!r})"
+        yield f"p.kernels({', '.join(k.name for k in plan.kernels)})"
+        for b in plan.inputs:
+            yield f"{self.name(b.name)} = p.input({_buffer(b)})"
+        for step in plan.steps:
+            yield self.step(step)
+        yield f"p.output({', '.join(map(self.view, plan.outputs))})"
 
+    def name(self, buffer: str) -> str:
+        return self.names.get(buffer, buffer)
 
-def _view(v: ir.ArrayView | ir.Int | None) -> str:
-    if not isinstance(v, ir.ArrayView):
-        return literal(v)
-    offset = f", {v.offset}" if str(v.offset) != "0" else ""
-    return f"p.view({v.buffer}, {literal(v.shape)}, {literal(v.stride)}{offset})"
+    def step(self, step: ir.Step) -> str:
+        match step:
+            case ir.Alloc(b, fill, reuse):
+                words = [_buffer(b)]
+                words += [f"fill={literal(fill)}"] if fill is not None else []
+                words += [f"reuse={self.name(reuse)}"] if reuse is not None else []
+                return f"{self.name(b.name)} = p.alloc({', '.join(words)})"
+            case ir.Run(kernel, args, sizes):
+                words = [self.plan.kernels[kernel].name, *map(self.name, args), *(f"{n}={v}" for n, v in sizes)]
+                return f"p.run({', '.join(words)})"
+            case ir.Extern(fn, args, outs, params, origin):
+                words = [repr(fn)]
+                words += [self.view(a) if isinstance(a, ir.ArrayView) else literal(a) for a in args]
+                words.append(f"outs=[{', '.join(map(self.view, outs))}]")
+                words += [f"origin={origin!r}"] if origin else []
+                words += [f"{k}={_parameter(v)}" for k, v in params.items()]
+                return f"p.extern({', '.join(words)})"
+            case ir.Free(buffer):
+                return f"p.free({self.name(buffer)})"
+        raise TypeError(step)
+
+    def view(self, v: ir.ArrayView | ir.Int | None) -> str:
+        if not isinstance(v, ir.ArrayView):
+            return literal(v)
+        offset = f", {v.offset}" if str(v.offset) != "0" else ""
+        return f"p.view({self.name(v.buffer)}, {literal(v.shape)}, {literal(v.stride)}{offset})"
 
 
 def _parameter(v: Any) -> str:
