@@ -206,7 +206,7 @@ def matmuls(bench: Bench) -> None:
             ours = trial(bench, p, tile_choices(p), arrays, out, product, tolerance)
             for us, t in sorted(ours, key=lambda r: r[0])[:4]:
                 print(f"    plain {us:8.1f} ({flops / us * 1e-6:.0f})  {describe(t)}")
-            default = gemm.default_tiles(q)
+            default = gemm.default_tiles(q, grouped=True)
             best = [t for _, t in sorted(ours, key=lambda r: r[0])[:2]]
             for us, t in trial(bench, q, [default, *best], arrays, out, want, tolerance):
                 print(f"    fused {us:8.1f} ({flops / us * 1e-6:.0f})  {describe(t)}{' (default)' if t == default else ''}")
@@ -258,7 +258,7 @@ def convs(bench: Bench) -> None:
                 assert p is not None
                 p = replace(p, tf32=tf32)
                 arrays = {"a0": bench.seen(args[0]), "a1": bench.seen(args[1]), "out": bench.seen(out)}
-                default = gemm.default_tiles(p)
+                default = gemm.default_tiles(p, grouped=True)
                 found = trial(bench, p, conv_choices(p, default), arrays, out, want, 2e-2 if dtype is bfloat16 else 3e-3 if tf32 else 1e-4)
                 if not found:
                     line.append(f"{fn} NONE RIGHT")
@@ -275,7 +275,7 @@ def convs(bench: Bench) -> None:
 
 def conv_choices(p: Problem, default: Tiles) -> list[Tiles]:
     """The default, and a few that stand next to it."""
-    more = [*gemm.candidates(p)[1:2], replace(default, stages=4), replace(default, k=2 * default.k)]
+    more = [*gemm.candidates(p, grouped=True)[1:3], replace(default, stages=4), replace(default, k=2 * default.k)]
     if default.parts > 1:
         more.append(replace(default, parts=default.parts * 2))
     if p.dtype is not float32:

@@ -28,28 +28,6 @@ template <int CHANNELS> struct Windows {
     __device__ elem at(Tap l, Spot p) const { const elem* e = where(l, p); return e ? *e : elem(); }
 };
 
-// y where a window covered x.  Lines: channels of y and taps (o, r, s); places: images and pixels of x.
-template <int CHANNELS> struct Covers {
-    static constexpr bool MOVED = true;
-    using Place = Spot;
-    const elem* base;
-    __device__ Tap line(int l) const {
-        const int tap = l % TAPS;
-        return {l / TAPS * Y_CHANNEL, l < CHANNELS * TAPS ? tap / BROAD * DILATE_Y : -NOWHERE, tap % BROAD * DILATE_X};
-    }
-    __device__ Spot place(int p) const {
-        const int n = p / (HEIGHT * WIDTH), pixel = p % (HEIGHT * WIDTH);
-        if (n >= IMAGES) return {base, NOWHERE, 0};
-        return {base + (long long)n * Y_IMAGE, pixel / WIDTH + PAD_Y, pixel % WIDTH + PAD_X};
-    }
-    __device__ const elem* where(Tap l, Spot p) const {
-        const int y = p.y - l.y, x = p.x - l.x;
-        if (y < 0 || x < 0 || y % STRIDE_Y || x % STRIDE_X || y / STRIDE_Y >= HIGH || x / STRIDE_X >= WIDE) return nullptr;
-        return p.at + l.offset + (y / STRIDE_Y * Y_ROW + x / STRIDE_X * Y_COLUMN);
-    }
-    __device__ elem at(Tap l, Spot p) const { const elem* e = where(l, p); return e ? *e : elem(); }
-};
-
 // y as it is.  Lines: channels; places: images and pixels.
 template <int CHANNELS> struct Pixels {
     static constexpr bool MOVED = true;
@@ -60,17 +38,6 @@ template <int CHANNELS> struct Pixels {
         const int n = p / (HIGH * WIDE), pixel = p % (HIGH * WIDE);
         return n < IMAGES ? base + (long long)n * Y_IMAGE + (pixel / WIDE * Y_ROW + pixel % WIDE * Y_COLUMN) : nullptr;
     }
-    __device__ const elem* where(int l, const elem* p) const { return p && l >= 0 ? p + l : nullptr; }
-    __device__ elem at(int l, const elem* p) const { const elem* e = where(l, p); return e ? *e : elem(); }
-};
-
-// w turned round.  Lines: channels of x; places: channels of y and taps.
-template <int INS, int OUTS> struct Turned {
-    static constexpr bool MOVED = true;
-    using Place = const elem*;
-    const elem* base;
-    __device__ int line(int l) const { return l < INS ? l * TAPS : -1; }
-    __device__ const elem* place(int p) const { return p < OUTS * TAPS ? base + p / TAPS * (INS * TAPS) + p % TAPS : nullptr; }
     __device__ const elem* where(int l, const elem* p) const { return p && l >= 0 ? p + l : nullptr; }
     __device__ elem at(int l, const elem* p) const { const elem* e = where(l, p); return e ? *e : elem(); }
 };

@@ -4,17 +4,18 @@ Stage: codegen.  In: a call of ``conv``, ``conv_input`` or ``conv_weight``.  Out
 tile loop of ``gemm.cuh``; what differs is which numbers count rows, columns and depth:
 
     conv         rows: output channels    columns: images, output pixels    depth: input channels, taps
-    conv_input   rows: input channels     columns: images, input pixels     depth: output channels, taps
+    conv_input   rows: input channels     columns: images, input pixels     depth: output channels, taps  (by remainders)
     conv_weight  rows: output channels    columns: input channels, taps     depth: images, output pixels
 
 A tap is a place (r, s) of the window; groups are batches.  One-dimensional windows count as two-dimensional ones of
-height one.  Read next: ``convolution.cuh`` (the gathering operands), ``gemm``.
+height one.  Read next: ``convolution.cuh``, ``convolution_input.cuh`` (the gathering operands), ``gemm``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 from codegen_cupy import gemm
@@ -35,6 +36,7 @@ class Gathering:
     step: int
     deep: bool
     constants: str
+    effort: int = 24
 
     @property
     def buffers(self) -> tuple[str, ...]:
@@ -99,11 +101,31 @@ class Case:
         return self._pictures("conv", self.outs, depth, weight, x, self.y, then)
 
     def input(self, then: Following | None) -> Problem:
-        depth = self.outs * self.taps
+        """Windows that lie ``stride`` apart cover an input pixel or not: pixels of one remainder share their taps, and are a
+        problem of their own, of stride one."""
+        made = [self._class(then, y, x) for y in self._classes(0) for x in self._classes(1)]
+        made.sort(key=lambda p: -p.depth * p.columns)
+        return replace(made[0], others=tuple(made[1:]))
+
+    def _classes(self, d: int) -> list[Remainder]:
+        return remainders(self.x.shape[2 + d], self.w.shape[2 + d], self.stride[d], self.padding[d], self.dilation[d])
+
+    def _class(self, then: Following | None, y: Remainder, x: Remainder) -> Problem:
+        (images, _, height, width), taps = self.x.shape, y.taps * x.taps
         struct = f"Turned<{self.ins}, {self.outs}>"
-        weight = Gathering(self.w.buffer, struct, self.w.offset, self.outs * self.ins * self.taps, True, "")
-        y = Gathering(self.y.buffer, f"Covers<{self.outs}>", self.y.offset, self.outs * self.y.stride[1], False, "")
-        return self._pictures("conv_input", self.ins, depth, replace(weight, constants=self.constants), y, self.x, then)
+        constants = "\n".join([self.constants, y.constants("Y"), x.constants("X"), gemm._file("convolution_input.cuh")])
+        weight = Gathering(self.w.buffer, struct, self.w.offset, self.outs * self.ins * self.taps, True, constants)
+        cover = Gathering(self.y.buffer, f"Covers<{self.outs}>", self.y.offset, self.outs * self.y.stride[1], False, "")
+        p = self._pictures("conv_input", self.ins, self.outs * taps, weight, cover, self.x, then)
+        if self.stride == (1, 1):
+            return p
+        pixels = y.count * x.count
+        coordinates = (
+            *p.coordinates[:3], Coordinate(f"(pixel / {x.count} * {y.step} + {y.first})", height, width),
+            Coordinate(f"(pixel % {x.count} * {x.step} + {x.first})", width, 1),
+        )  # fmt: skip
+        numbers = f"const int image = column / {pixels}, pixel = column % {pixels};"
+        return replace(p, columns=images * pixels, coordinates=coordinates, numbers=numbers, run=1, piece=True)
 
     def weight(self, then: Following | None) -> Problem:
         images, _, high, wide = self.y.shape
@@ -140,6 +162,37 @@ class Case:
 
     def _stored(self, v: View) -> Following:
         return stored(v.buffer, self.dtype, v.shape, v.stride, v.offset)
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """Along one dimension, the input pixels ``first + step * i`` for i in ``range(count)``.  Of a window's elements only
+    ``first_tap + jump * t`` for t in ``range(taps)`` ever lie on them, in the windows at ``i + begin - back * t``."""
+
+    first: int
+    step: int
+    count: int
+    first_tap: int
+    jump: int
+    taps: int
+    begin: int
+    back: int
+
+    def constants(self, d: str) -> str:
+        named = (("COUNT", self.count), ("FIRST_TAP", self.first_tap), ("JUMP", self.jump), ("LIVE", self.taps), ("BEGIN", self.begin), ("BACK", self.back))
+        return f"constexpr int {', '.join(f'{n}_{d} = {v}' for n, v in named)};"
+
+
+def remainders(size: int, window: int, stride: int, pad: int, dilate: int) -> list[Remainder]:
+    """All pixels of a dimension, by what is left of their place when windows' starts are taken away."""
+    common = gcd(stride, dilate)
+    out = []
+    for first in range(min(stride, size)):
+        taps = [t for t in range(window) if (first + pad - t * dilate) % stride == 0]
+        tap = taps[0] if taps else 0
+        begin = (first + pad - tap * dilate) // stride
+        out.append(Remainder(first, stride, -(-(size - first) // stride), tap, stride // common, len(taps), begin, dilate // common))
+    return out
 
 
 def case(call: Call, dtype: DType, *, aligned: bool) -> Case | None:

@@ -64,6 +64,11 @@ class Operand(Protocol):
     def deep(self) -> bool: ...
     @property
     def buffers(self) -> tuple[str, ...]: ...
+    @property
+    def effort(self) -> int:
+        """About how many instructions it takes to fetch an element."""
+        ...
+
     def types(self, side: str) -> str:
         """Device code that the kernel needs first; ``side`` is "A" or "B"."""
         ...
@@ -93,6 +98,10 @@ class Matrix:
     @property
     def buffers(self) -> tuple[str, ...]:
         return (self.buffer,)
+
+    @property
+    def effort(self) -> int:
+        return 1 if self.copied else 12
 
     def types(self, side: str) -> str:
         return ""
@@ -142,6 +151,8 @@ class Problem:
     aligned: bool = True  # does all memory begin at multiples of 16 bytes?
     numbers: str = ""  # declarations of what the coordinates name, made from row and column
     types: Mapping[str, DType] = field(default_factory=dict)  # of the operands' buffers, where not ``dtype``
+    piece: bool = False  # of a result whose rest other problems make
+    others: tuple[Problem, ...] = ()  # those
 
     @property
     def tensor(self) -> bool:
@@ -158,7 +169,7 @@ def possible(p: Problem, t: Tiles) -> bool:
     wm, wn = t.m // t.down, t.n // t.across
     if p.dtype not in (float32, float16, bfloat16) or t.threads > 1024 or t.shared(item) > SHARED_LIMIT:
         return False
-    if p.batch * t.parts > MOST_BATCHES or (wm % 16 or wn % 16) or (not p.tensor and wn % 32):
+    if p.batch * t.parts > MOST_BATCHES or (p.piece and t.parts > 1) or (wm % 16 or wn % 16) or (not p.tensor and wn % 32):
         return False
     if (wm * wn) // 32 > 128:  # sums a thread
         return False
@@ -182,8 +193,8 @@ def possible(p: Problem, t: Tiles) -> bool:
 def launches(p: Problem, t: Tiles, *, strict: bool = False) -> list[Step]:
     """The product under a schedule."""
     if t.parts == 1:
-        source, buffers = write(p, t, strict=strict)
-        return [launch(p, t, source, buffers)]
+        made = [(q, *write(q, t, strict=strict)) for q in (p, *p.others)]
+        return [launch(q, t, source, buffers) for q, source, buffers in made]
     total = p.batch * p.rows * p.columns
     name = f"{p.following.name}_parts"
     parts = stored(name, float32, (t.parts, total), (total, 1), 0)
@@ -294,45 +305,61 @@ def label(t: Tiles) -> str:
 def tiles(p: Problem, m: int, n: int, stages: int = 3, k: int = 0, parts: int = 0) -> Tiles:
     """Tiles of this shape, with a depth that suits the arithmetic and as many parts as fill the machine."""
     down, across = SHAPES[m, n][0 if p.tensor else 1]
-    k = k or (32 if p.tensor else 16)
-    return Tiles(m, n, k, down, across, stages, 1, parts or default_parts(p, m, n, k))
-
-
-def default_parts(p: Problem, m: int, n: int, k: int) -> int:
-    """Blocks that share a depth: where the result alone gives the multiprocessors too few."""
-    blocks, steps = -(-p.rows // m) * -(-p.columns // n) * p.batch, -(-p.depth // k)
-    return 1 if blocks >= MULTIPROCESSORS else max(1, min(-(-2 * MULTIPROCESSORS // blocks), steps // 8))
-
-
-def default_tiles(p: Problem) -> Tiles:
-    """A good schedule without measuring: as large a tile as the result fills, but a block for each multiprocessor."""
-    return next((t for t in candidates(p)), Tiles())
+    return _filled(p, Tiles(m, n, k or (32 if p.tensor else 16), down, across, stages), parts)
 
 
 def grouped_tiles(p: Problem, m: int, n: int, stages: int = 4, parts: int = 0) -> Tiles:
     """Tiles of this shape for groups of four warps."""
     down, across = GROUPED[m, n]
-    return Tiles(m, n, 64, down, across, stages, 1, parts or default_parts(p, m, n, 64), grouped=True)
+    return _filled(p, Tiles(m, n, 64, down, across, stages, grouped=True), parts)
+
+
+def _filled(p: Problem, t: Tiles, parts: int) -> Tiles:
+    """With so many blocks to a depth; if 0, with what costs least: one, or as many as make rounds of blocks whole."""
+    if parts or p.piece:
+        return replace(t, parts=parts or 1)
+    blocks, most = -(-p.rows // t.m) * -(-p.columns // t.n) * p.batch, -(-p.depth // t.k) // 8
+    counts = {max(1, min(most, MULTIPROCESSORS * n // blocks)) for n in (1, 2, 3, 4)}
+    return min((replace(t, parts=c) for c in sorted({1, *counts})), key=lambda t: cost(p, t))
+
+
+def default_tiles(p: Problem, *, grouped: bool = False) -> Tiles:
+    """A good schedule without measuring."""
+    return next((t for t in candidates(p, grouped=grouped)), Tiles())
 
 
 def candidates(p: Problem, *, grouped: bool = False) -> list[Tiles]:
     """Schedules worth trying, likeliest first; ``grouped``: has the device wgmma?"""
     made = [tiles(p, m, n) for m, n in SHAPES]
     if grouped and p.dtype is not float32:
-        made += [grouped_tiles(p, m, n) for m, n in GROUPED]
+        made += [grouped_tiles(p, m, n, s) for m, n in GROUPED for s in (4, 3)]
     return sorted((t for t in made if possible(p, t)), key=lambda t: cost(p, t))
 
 
+#: Multiply-adds that a multiprocessor was seen to do in a clock: in plain float32, as tf32, in half types, by wgmma.
+RATES = (90, 320, 900, 1500)
+LANES = 128  # instructions of a multiprocessor in a clock
+WIRE = 2400  # bytes to or from memory in a clock
+ANOTHER_LAUNCH = 5000  # clocks
+
+
 def cost(p: Problem, t: Tiles) -> float:
-    """About the time of a schedule, in steps of one multiply-add of a warp: whole waves of blocks, each with its products
-    and the traffic of its tiles through shared memory."""
+    """About how many clocks a schedule takes: whole rounds of blocks over the multiprocessors, where each step of the depth has
+    its products and its fetches, which few warps cannot overlap; then what it takes to join parts."""
     blocks = -(-p.rows // t.m) * -(-p.columns // t.n) * p.batch * t.parts
-    depth = -(-p.depth // t.parts)
-    rate = 128 if not p.tensor else 2048 if t.grouped else 1024
-    products, traffic = t.m * t.n / rate, (t.m + t.n) * p.dtype.itemsize / 64
-    at_once = MULTIPROCESSORS * max(1, min(4, 512 // t.threads))
-    waves = max(1.0, blocks / at_once)
-    return waves * min(4, 512 // t.threads) * depth * (products + traffic) + (t.parts > 1) * 2 * t.parts * p.rows * p.columns * p.batch / 2048
+    depth = t.k * -(-p.depth // (t.k * t.parts))
+    rounds, resident = -(-blocks // MULTIPROCESSORS), blocks_at_once(p, t)
+    products = t.m * t.n / RATES[3 if t.grouped else 2 if p.dtype is not float32 else 1 if p.tensor else 0]
+    fetches = (t.m * p.a.effort + t.n * p.b.effort) / LANES
+    warps = min(rounds, resident) * t.threads / 32
+    join = ANOTHER_LAUNCH + 8 * t.parts * p.rows * p.columns * p.batch / WIRE if t.parts > 1 else 0
+    return rounds * depth * (products + fetches) * (1 + 3 / warps) + join
+
+
+def blocks_at_once(p: Problem, t: Tiles) -> int:
+    """How many blocks registers and shared memory of a multiprocessor hold, about."""
+    registers = min(255, 80 + t.m * t.n // t.threads * (1 if p.tensor else 2))
+    return max(1, min(65536 // (registers * t.threads), SHARED_LIMIT // t.shared(p.dtype.itemsize)))
 
 
 # --- products of arrays -----------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ class Ways:
 
     def steps(self, pair: Pair, call: Call, problem: Problem) -> list[Step] | None:
         """Launches for the pair; None where it stays as it is."""
-        options = gemm.candidates(problem, grouped=self.tunes and has_wgmma(self.emulate))[: MOST_TRIED if self.tunes else 1]
+        options = gemm.candidates(problem, grouped=has_wgmma(self.emulate))[: MOST_TRIED if self.tunes else 1]
         if not options:
             return None
         make: dict[str, Callable[[], list[Step]]] = {gemm.label(t): partial(gemm.launches, problem, t, strict=self.strict) for t in options}
