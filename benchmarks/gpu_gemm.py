@@ -30,6 +30,7 @@ from tinytorch.dtypes import DType, bfloat16, float32  # noqa: E402
 from tinytorch.ops import convolution as rows  # noqa: E402
 
 BUDGET = float(os.environ.get("SECONDS_LEFT", "110"))
+QUICK = bool(os.environ.get("QUICK"))  # fewer cases, one or two choices for each
 began = time.perf_counter()
 
 
@@ -111,19 +112,19 @@ class Bench:
         return gap if gap == gap else float("inf")
 
 
-def describe(t: Tiles) -> str:
-    parts = f" {t.parts} parts" if t.parts > 1 else ""
-    return f"{t.m}x{t.n}x{t.k} {t.down}x{t.across}w {t.stages}s{parts}"
+def compiled(steps: Iterable[Step]) -> None:
+    """Their kernels, side by side, into the cache."""
+    texts = {s.source.text: s.source.name for s in steps if isinstance(s, Launch)}
+    try:
+        machine_code.cubins(list(texts.items()), machine.architecture())
+    except Exception as e:
+        print("  compiling together failed:", str(e)[:200])
 
 
 def trial(bench: Bench, p: Problem, choices: Iterable[Tiles], arrays: dict[str, Any], out: Any, want: Any, tolerance: float) -> list[tuple[float, Tiles]]:
     """(us, tiles) of every choice that is right, the default first."""
     made = [(t, gemm.launches(p, t)) for t in choices if gemm.possible(p, t)]
-    texts = {s.source.text: s.source.name for _, steps in made for s in steps if isinstance(s, Launch)}
-    try:
-        machine_code.cubins(list(texts.items()), machine.architecture())
-    except Exception as e:
-        print("  compiling together failed:", str(e)[:200])
+    compiled([s for _, steps in made for s in steps])
     found = []
     for t, steps in made:
         try:
@@ -133,11 +134,11 @@ def trial(bench: Bench, p: Problem, choices: Iterable[Tiles], arrays: dict[str, 
             bench.torch.cuda.synchronize()
             wrong = bench.error(out, want)
             if wrong > tolerance:
-                print(f"  WRONG {p.name} {describe(t)}: {wrong:.2e}")
+                print(f"  WRONG {p.name} {gemm.label(t)}: {wrong:.2e}")
                 continue
             found.append((bench.us(run), t))
         except Exception as e:
-            print(f"  FAILS {p.name} {describe(t)}: {type(e).__name__}: {str(e)[:200]}")
+            print(f"  FAILS {p.name} {gemm.label(t)}: {type(e).__name__}: {str(e)[:200]}")
     return found
 
 
@@ -168,6 +169,8 @@ MATMULS = [
 
 def tile_choices(p: Problem) -> list[Tiles]:
     """Shapes with two depths and counts of stages."""
+    if QUICK:
+        return [*gemm.candidates(p, grouped=True)[:1], *(gemm.grouped_tiles(p, m, n, s, 1) for m, n, s in ((128, 128, 4), (128, 256, 4), (128, 256, 3), (256, 128, 4)))]
     out = [] if p.dtype is float32 else [gemm.grouped_tiles(p, m, n, s) for m, n in gemm.GROUPED for s in (3, 4)]
     for m, n in ((128, 128), (128, 256), (256, 128), (64, 128)):
         for k, stages in ((32, 4), (64, 3)) if p.dtype is not float32 else ((16, 3), (32, 3), (16, 4)):
@@ -183,8 +186,8 @@ def matmuls(bench: Bench) -> None:
     print("== matmul: us, TFLOP/s in brackets; torch = x @ w (+ bias, gelu), eager | compiled")
     for dtype, fast in ((bfloat16, True), (float32, True), (float32, False)):
         for name, m, k, n, transposed in MATMULS if dtype is bfloat16 else MATMULS[:1] + MATMULS[4:5]:
-            if left() < 60:
-                return
+            if left() < 5 or (QUICK and (dtype is not bfloat16 or name not in ("4096^3", "gpt2 fc", "gpt2 proj"))):
+                continue
             x, _ = bench.array(m, k, dtype=dtype)
             w, _ = bench.array(*((n, k) if transposed else (k, n)), dtype=dtype, scale=k**-0.5)
             y = w.T if transposed else w
@@ -205,11 +208,11 @@ def matmuls(bench: Bench) -> None:
             print(f"{name} {dtype.name}{' tf32' if p.tf32 else ''}: torch plain {plain:.1f} ({flops / plain * 1e-6:.0f}), with bias and gelu {fused:.1f}")
             ours = trial(bench, p, tile_choices(p), arrays, out, product, tolerance)
             for us, t in sorted(ours, key=lambda r: r[0])[:4]:
-                print(f"    plain {us:8.1f} ({flops / us * 1e-6:.0f})  {describe(t)}")
+                print(f"    plain {us:8.1f} ({flops / us * 1e-6:.0f})  {gemm.label(t)}")
             default = gemm.default_tiles(q, grouped=True)
             best = [t for _, t in sorted(ours, key=lambda r: r[0])[:2]]
-            for us, t in trial(bench, q, [default, *best], arrays, out, want, tolerance):
-                print(f"    fused {us:8.1f} ({flops / us * 1e-6:.0f})  {describe(t)}{' (default)' if t == default else ''}")
+            for us, t in trial(bench, q, best if QUICK else [default, *best], arrays, out, want, tolerance):
+                print(f"    fused {us:8.1f} ({flops / us * 1e-6:.0f})  {gemm.label(t)}{' (default)' if t == default else ''}")
 
 
 # --- convolutions -----------------------------------------------------------------------------------------------------
@@ -220,13 +223,45 @@ CONVS = [  # name, images, channels in, out, size, window, stride, padding
 ]  # fmt: skip
 
 
+def conv_cases(tf32: bool) -> list[tuple[Any, ...]]:
+    return CONVS[::3] if tf32 else CONVS[:1] + CONVS[5:] if QUICK else CONVS
+
+
+def conv_calls(case: tuple[Any, ...]) -> dict[str, Call]:
+    """The convolution and its gradients, on dense memory a0, a1, out."""
+    _, n, c, o, size, k, stride, pad = case
+    high = (size + 2 * pad - k) // stride + 1
+    x, w, y = (n, c, size, size), (o, c, k, k), (n, o, high, high)
+    params = dict(stride=(stride, stride), padding=(pad, pad), dilation=(1, 1), groups=1)
+
+    def call(fn: str, *shapes: tuple[int, ...], **more: Any) -> Call:
+        a, b, out = (View(name, s, (s[1] * s[2] * s[3], s[2] * s[3], s[3], 1), 0) for name, s in zip(("a0", "a1", "out"), shapes, strict=True))
+        return Call(fn, (a, b), (out,), {**params, **more})
+
+    return {
+        "conv": call("conv", x, w, y), "conv_input": call("conv_input", y, w, x, size=(size, size)),
+        "conv_weight": call("conv_weight", x, y, w, kernel=(k, k)),
+    }  # fmt: skip
+
+
+def conv_problem(call: Call, dtype: DType, tf32: bool) -> Problem:
+    p = convolution.problem(call, dtype)
+    assert p is not None
+    return replace(p, tf32=tf32, others=tuple(replace(q, tf32=tf32) for q in p.others))
+
+
 def convs(bench: Bench) -> None:
     torch = bench.torch
     print("== conv: us; ours default | best; cuDNN (benchmarked); windows copied and the library (float32 only)")
     torch.backends.cudnn.benchmark = True
     totals: dict[str, list[float]] = {}
-    for dtype, tf32 in ((float32, False), (bfloat16, False), (float32, True)):
-        for name, n, c, o, size, k, stride, pad in CONVS[::3] if tf32 else CONVS:
+    kinds = ((bfloat16, False), (float32, False), (float32, True))[: 2 if QUICK else 3]
+    problems = [conv_problem(call, d, tf32) for d, tf32 in kinds for case in conv_cases(tf32) for call in conv_calls(case).values()]
+    compiled(s for p in problems for t in conv_choices(p, gemm.default_tiles(p, grouped=True)) if gemm.possible(p, t) for s in gemm.launches(p, t))
+    print(f"{time.perf_counter() - began:.0f} s until all was compiled")
+    for dtype, tf32 in kinds:
+        for case in conv_cases(tf32):
+            name, n, c, o, size, k, stride, pad = case
             if left() < 8:
                 print("no time left")
                 return
@@ -240,23 +275,20 @@ def convs(bench: Bench) -> None:
             back = lambda mask: torch.ops.aten.convolution_backward(  # noqa: E731
                 g, x, w, None, (stride, stride), (pad, pad), (1, 1), False, (0, 0), 1, mask  # noqa: B023
             )
-            parts: list[tuple[str, Any, Any, Any, dict[str, Any], Callable[[], Any], Callable[[], Any]]] = [
-                ("conv", (x, w), y, lambda: rows._conv_kernel(bench.cp, xa, wa, **params), {}, lambda: torch.nn.functional.conv2d(x, w, stride=stride, padding=pad), None),  # noqa: B023
-                ("conv_input", (g, w), x, lambda: rows._conv_input_kernel(bench.cp, ga, wa, (size, size), **params), {"size": (size, size)}, lambda: back([True, False, False]), 0),  # noqa: B023
-                ("conv_weight", (x, g), w, lambda: rows._conv_weight_kernel(bench.cp, xa, ga, (k, k), **params), {"kernel": (k, k)}, lambda: back([False, True, False]), 1),  # noqa: B023
+            parts: list[tuple[str, Any, Any, Any, Callable[[], Any], int | None]] = [
+                ("conv", (x, w), y, lambda: rows._conv_kernel(bench.cp, xa, wa, **params), lambda: torch.nn.functional.conv2d(x, w, stride=stride, padding=pad), None),  # noqa: B023
+                ("conv_input", (g, w), x, lambda: rows._conv_input_kernel(bench.cp, ga, wa, (size, size), **params), lambda: back([True, False, False]), 0),  # noqa: B023
+                ("conv_weight", (x, g), w, lambda: rows._conv_weight_kernel(bench.cp, xa, ga, (k, k), **params), lambda: back([False, True, False]), 1),  # noqa: B023
             ]  # fmt: skip
             line = []
-            for fn, args, like, windows, more, cudnn, which in parts:
+            for fn, args, like, windows, cudnn, which in parts:
                 torch.backends.cudnn.allow_tf32 = False
                 want = cudnn() if which is None else cudnn()[which]
                 torch.backends.cudnn.allow_tf32 = tf32
                 theirs = bench.us(cudnn, 9)
-                copied = bench.us(windows, 5) if dtype is float32 and not tf32 else 0.0
+                copied = bench.us(windows, 5) if dtype is float32 and not tf32 and not QUICK else 0.0
                 out = torch.empty_like(like)
-                call = Call(fn, tuple(look(f"a{i}", a) for i, a in enumerate(args)), (look("out", out),), {**params, **more})
-                p = convolution.problem(call, dtype)
-                assert p is not None
-                p = replace(p, tf32=tf32)
+                p = conv_problem(conv_calls(case)[fn], dtype, tf32)
                 arrays = {"a0": bench.seen(args[0]), "a1": bench.seen(args[1]), "out": bench.seen(out)}
                 default = gemm.default_tiles(p, grouped=True)
                 found = trial(bench, p, conv_choices(p, default), arrays, out, want, 2e-2 if dtype is bfloat16 else 3e-3 if tf32 else 1e-4)
@@ -265,7 +297,7 @@ def convs(bench: Bench) -> None:
                     continue
                 first, (best, t) = found[0][0], min(found, key=lambda r: r[0])
                 flops = 2.0 * y.numel() * c * k * k
-                line.append(f"{fn.replace('conv_', '')} {first:.1f} | {best:.1f} ({flops / best * 1e-6:.0f} TF, {describe(t)}) cudnn {theirs:.1f}" + (f" copied {copied:.1f}" if copied else ""))
+                line.append(f"{fn.replace('conv_', '')} {first:.1f} ({gemm.label(default)}) | {best:.1f} ({flops / best * 1e-6:.0f} TF, {gemm.label(t)}) cudnn {theirs:.1f}" + (f" copied {copied:.1f}" if copied else ""))
                 for key, us in (("default", first), ("best", best), ("cudnn", theirs), ("copied", copied)):
                     totals.setdefault(f"{dtype.name}{' tf32' if tf32 else ''} {key}", []).append(us)
             print(f"{name} {dtype.name}{' tf32' if tf32 else ''}: " + "\n    ".join(["", *line]))
@@ -275,6 +307,8 @@ def convs(bench: Bench) -> None:
 
 def conv_choices(p: Problem, default: Tiles) -> list[Tiles]:
     """The default, and a few that stand next to it."""
+    if QUICK:
+        return [default, *(t for t in gemm.candidates(p, grouped=True) if (t.m, t.n) != (default.m, default.n))][: 1 if p.dtype is float32 else 2]
     more = [*gemm.candidates(p, grouped=True)[1:3], replace(default, stages=4), replace(default, k=2 * default.k)]
     if default.parts > 1:
         more.append(replace(default, parts=default.parts * 2))
