@@ -65,6 +65,7 @@ def ask(case: str, contestant: str, caches: Path, library: str = "") -> dict[str
     """A process's answer, or what went wrong."""
     env = os.environ | {"TT_CACHE_DIR": str(caches / "tt"), "TORCHINDUCTOR_CACHE_DIR": str(caches / "torch")}
     env |= {"TRITON_CACHE_DIR": str(caches / "triton"), "TT_NUM_THREADS": "2"}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # nobody's process should compile all of its imports anew
     if library:
         env |= {"LD_PRELOAD": library, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     command = [sys.executable, __file__, "--child", case, contestant, library]
