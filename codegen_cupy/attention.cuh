@@ -74,6 +74,11 @@ template <int ROWS, int MT> __device__ __forceinline__ void rows_of(unsigned (&a
         for (int step = 0; step < DP / 16; ++step) rows_of<ROWS>(a[m][step], tile, row + 16 * m, step);
 }
 
+// Operands that stay in registers through a walk: said once a round, after the wait for the products that read them.
+template <int MT> __device__ __forceinline__ void keep(unsigned (&a)[MT][DP / 16][4]) {
+    if constexpr (GROUPS) wgmma_keep(a[0]);
+}
+
 template <int MT, int NT>
 __device__ __forceinline__ void clear(float (&c)[MT][NT][4]) {
 #pragma unroll

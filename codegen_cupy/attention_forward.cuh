@@ -46,7 +46,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
 
     auto score = [&](int tile) {
         const elem* k_tile = k_tiles + tile % STAGES * ROOM<BN>;
-        if (REGISTERS && tile == 0) rows_of<BM>(q_rows, q_tile, at.own);
         products_begin();
         if constexpr (REGISTERS) rows_times_rows(s, q_rows, k_tile);
         else rows_times_rows<BM>(s, q_tile, at.own, k_tile);
@@ -119,8 +118,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
         products_end();
     };
 
+    if constexpr (AHEAD || REGISTERS) meet_copies<STAGES - 2 + LATE>();
+    if constexpr (REGISTERS) rows_of<BM>(q_rows, q_tile, at.own);
     if constexpr (AHEAD) {
-        meet_copies<STAGES - 1>();
         score(0);
         products_wait<0>(s);
         soften(0, Flag<true>());
@@ -139,6 +139,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
                 score(tile + 1);
                 mix(tile);
                 products_wait<1>(s);
+                if constexpr (REGISTERS) keep(q_rows);
                 soften(tile + 1, partly);
             };
             if (tile + 1 < at.whole) {  // a branch of its own, in which products and exponentials can be mixed
@@ -153,6 +154,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
             auto whole = [&](auto partly) {
                 score(tile);
                 products_wait<0>(s);
+                if constexpr (REGISTERS) keep(q_rows);
                 soften(tile, partly);
                 take();
                 mix(tile);

@@ -72,6 +72,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     clear(sum_k);
     clear(sum_v);
 
+    if constexpr (REGISTERS) {
+        meet_copies<STAGES - 2>();
+        rows_of<BN>(k_rows, k_tile, me.own);
+        rows_of<BN>(v_rows, v_tile, me.own);
+    }
     int h = kv * (int)group_size, within = -1;  // head of queries, number of the tile among its own
     for (int tile = 0; tile < tiles; ++tile) {
         meet_copies<STAGES - 2>();
@@ -87,10 +92,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
 
         float p[MT][NT][4], ds[MT][NT][4];
         unsigned weights[MT][NT / 2][4], changes[MT][NT / 2][4];  // P and dS
-        if (REGISTERS && (tile == 0 || (CAUSAL && within == skipped))) {
-            rows_of<BN>(k_rows, k_tile, me.own);
-            rows_of<BN>(v_rows, v_tile, me.own);
-        }
         auto weigh = [&]() {  // what the weights' gradients begin with
             if constexpr (REGISTERS) rows_times_rows(ds, v_rows, g_tile);
             else rows_times_rows<BN>(ds, v_tile, me.own, g_tile);
@@ -171,6 +172,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
         products_end();
         products_wait<0>(sum_v);
         products_wait<0>(sum_k);
+        if constexpr (REGISTERS) {
+            keep(k_rows);
+            keep(v_rows);
+        }
 #if ATOMIC
         __syncthreads();
         float dq[QT][4];

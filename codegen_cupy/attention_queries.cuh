@@ -50,6 +50,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
             drop[m][half] = at.first + row < T ? delta[row] : 0.0f;
         }
 
+    if constexpr (REGISTERS) {
+        meet_copies<STAGES - 2>();
+        rows_of<BM>(q_rows, q_tile, at.own);
+        rows_of<BM>(g_rows, g_tile, at.own);
+    }
     for (int tile = 0; tile < at.tiles; ++tile) {
         meet_copies<STAGES - 2>();
         ask(tile + STAGES - 1);
@@ -57,10 +62,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
         const elem* k_tile = k_tiles + tile % STAGES * ROOM<BN>;
         const elem* v_tile = v_tiles + tile % STAGES * ROOM<BN>;
         float p[MT][NT][4], ds[MT][NT][4];
-        if (REGISTERS && tile == 0) {
-            rows_of<BM>(q_rows, q_tile, at.own);
-            rows_of<BM>(g_rows, g_tile, at.own);
-        }
         products_begin();
         if constexpr (REGISTERS) rows_times_rows(p, q_rows, k_tile);
         else rows_times_rows<BM>(p, q_tile, at.own, k_tile);
@@ -107,6 +108,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
         add_weights_times_rows(sum, weights, k_tile);
         products_end();
         products_wait<0>(sum);
+        if constexpr (REGISTERS) {
+            keep(q_rows);
+            keep(g_rows);
+        }
     }
 
     copies_wait<0>();

@@ -74,7 +74,7 @@ def _group(warps: int, other: int, stages: int, resident: int, *, held: bool, ah
 def _group_forward(d: int) -> list[Tiles]:
     if d <= 64:
         return [
-            _group(8, 64, 2, 2, held=False, ahead=True), _group(4, 64, 2, 3, held=True, ahead=True),
+            _group(8, 64, 2, 2, held=False, ahead=True), _group(8, 64, 2, 2, held=True), _group(4, 64, 2, 3, held=True, ahead=True),
             _group(4, 128, 2, 2, held=True, ahead=True), _group(16, 64, 2, 1, held=False, ahead=True),
             _group(12, 128, 2, 1, held=False), _group(12, 128, 2, 1, held=False, ahead=True),
             _group(12, 64, 3, 1, held=True, ahead=True), _group(8, 128, 2, 1, held=True, ahead=True),
@@ -108,7 +108,7 @@ def _group_keys(d: int) -> list[Tiles]:
     if d <= 64:
         return [
             _group(12, 64, 2, 1, held=False), _group(8, 128, 2, 1, held=False), _group(4, 64, 2, 2, held=False),
-            _group(8, 64, 2, 1, held=False), _group(8, 64, 3, 1, held=False),
+            _group(8, 64, 2, 1, held=True), _group(4, 64, 2, 2, held=True), _group(8, 64, 2, 1, held=False), _group(8, 64, 3, 1, held=False),
         ]  # fmt: skip
     return [_group(4, 64, 2, 1, held=False), _group(8, 64, 2, 1, held=False)]
 
@@ -129,7 +129,7 @@ def _group_queries(d: int) -> list[Tiles]:
     if d <= 64:
         return [
             _group(8, 64, 2, 2, held=False), _group(4, 64, 2, 3, held=False), _group(8, 128, 2, 1, held=False),
-            _group(12, 64, 2, 1, held=False),
+            _group(12, 64, 2, 1, held=True), _group(8, 64, 2, 1, held=True),
         ]  # fmt: skip
     return [_group(4, 64, 2, 2, held=False), _group(8, 64, 2, 1, held=False), _group(8, 64, 2, 1, held=True)]
 

@@ -143,7 +143,7 @@ __device__ __forceinline__ float exp2_fast(float x) { float y; asm("ex2.approx.f
 __device__ __forceinline__ float exp2_fast(float x) { float y = exp2f(x); return y < 1.17549435e-38f ? 0.0f : y; }
 #endif
 
-//: wgmma_64x64x16 wgmma_begin wgmma_end wgmma_wait wgmma_sees_shared
+//: wgmma_64x64x16 wgmma_begin wgmma_end wgmma_wait wgmma_keep wgmma_sees_shared
 // Products by a group of four warps (Hopper's warpgroup) that the tensor cores take from shared memory by themselves.
 // c += a b for a 64x16, b 16x64, c 64x64: warp w of the group holds rows 16 w to 16 w + 15 of a and c, as in mma_16x8x16, c
 // being the 8 columns from 8 (FROM + n) on in c[FROM + n].  b comes from a panel: rows of 64 elements of 2 bytes, from a
@@ -152,7 +152,9 @@ __device__ __forceinline__ float exp2_fast(float x) { float y = exp2f(x); return
 // a may come from another panel: a[m][k] = rows[m][16 step + k].
 // Products run behind the threads: wgmma_begin, any number of products, wgmma_end make a bundle; wgmma_wait<N>(c) waits for all
 // but the last N bundles.  Until then nobody may touch c, a, or the panel.  wgmma_sees_shared: what this thread has
-// written to shared memory is seen by products that begin after the next barrier.
+// written to shared memory is seen by products that begin after the next barrier.  wgmma_keep(a): registers that products read
+// again in the next round of a loop.  ptxas (12.9 and 13.0) takes no notice of such a reader and gives the registers away,
+// so another instruction has to read them: blockIdx.z is 0, which the compiler does not know.
 #ifndef TT_EMULATE
 __device__ __forceinline__ void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -162,6 +164,12 @@ template <int N, int COUNT> __device__ __forceinline__ void wgmma_wait(float (&c
 #pragma unroll
     for (int n = 0; n < COUNT; ++n)  // c is only now what it says
         asm volatile("" : "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3]) :: "memory");
+}
+template <int COUNT> __device__ __forceinline__ void wgmma_keep(unsigned (&a)[COUNT][4]) {
+#pragma unroll
+    for (int step = 0; step < COUNT; ++step)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) asm volatile("xor.b32 %0, %0, %1;" : "+r"(a[step][i]) : "r"(blockIdx.z));
 }
 // Low word: start / 16, and what would lead to columns beyond 64 (nothing).  High: 1024 bytes from 8 rows to 8 rows, that order.
 __device__ __forceinline__ unsigned long long panel_place(const void* panel, int bytes) {
@@ -191,6 +199,7 @@ __device__ __forceinline__ void wgmma_begin() {}
 __device__ __forceinline__ void wgmma_end() {}
 __device__ __forceinline__ void wgmma_sees_shared() {}
 template <int N, int COUNT> __device__ __forceinline__ void wgmma_wait(float (&)[COUNT][4]) {}
+template <int COUNT> __device__ __forceinline__ void wgmma_keep(unsigned (&)[COUNT][4]) {}
 template <class E> __device__ __forceinline__ float in_panel(const E* panel, int row, int column) {
     return to_float(panel[64 * row + 8 * (column / 8 ^ row % 8) + column % 8]);
 }
