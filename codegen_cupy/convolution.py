@@ -36,11 +36,15 @@ class Gathering:
     step: int
     deep: bool
     constants: str
-    effort: int = 24
+    copied: bool = False  # in chunks of 16 bytes
 
     @property
     def buffers(self) -> tuple[str, ...]:
         return (self.buffer,)
+
+    @property
+    def effort(self) -> int:
+        return 2 if self.copied else 24
 
     def types(self, side: str) -> str:
         return self.constants
@@ -50,7 +54,7 @@ class Gathering:
         corner = "tile.row" if side == "A" else "tile.column"
         line, place = (corner, "first") if self.deep else ("first", corner)
         shape = f"{side}_LINES, {side}_LENGTH, {side}_DEEP"
-        return f"Gathered<{shape}, {self.struct}> from_{side}({self.struct}{{{at}}}, {line}, {place});"
+        return f"{'Chunked' if self.copied else 'Gathered'}<{shape}, {self.struct}> from_{side}({self.struct}{{{at}}}, {line}, {place});"
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ class Case:
     def forward(self, then: Following | None) -> Problem:
         depth = self.ins * self.taps
         weight = self._weight(self.w.buffer, depth)
-        x = Gathering(self.x.buffer, f"Windows<{self.ins}>", self.x.offset, self.ins * self.x.stride[1], False, self.constants)
+        x = self._windows(False, self.constants)
         return self._pictures("conv", self.outs, depth, weight, x, self.y, then)
 
     def input(self, then: Following | None) -> Problem:
@@ -114,9 +118,11 @@ class Case:
         (images, _, height, width), taps = self.x.shape, y.taps * x.taps
         struct = f"Turned<{self.ins}, {self.outs}>"
         constants = "\n".join([self.constants, y.constants("Y"), x.constants("X"), gemm._file("convolution_input.cuh")])
-        weight = Gathering(self.w.buffer, struct, self.w.offset, self.outs * self.ins * self.taps, True, constants)
-        cover = Gathering(self.y.buffer, f"Covers<{self.outs}>", self.y.offset, self.outs * self.y.stride[1], False, "")
-        p = self._pictures("conv_input", self.ins, self.outs * taps, weight, cover, self.x, then)
+        weight = Gathering(self.w.buffer, struct, self.w.offset, self.outs * self.ins * self.taps, True, "")
+        cover = Gathering(
+            self.y.buffer, f"Covers<{self.outs}>", self.y.offset, self.outs * self.y.stride[1], False, constants, self.pointwise and self._even(self.y),
+        )  # fmt: skip
+        p = self._pictures("conv_input", self.ins, self.outs * taps, self._across() or weight, cover, self.x, then)
         if self.stride == (1, 1):
             return p
         pixels = y.count * x.count
@@ -130,8 +136,10 @@ class Case:
     def weight(self, then: Following | None) -> Problem:
         images, _, high, wide = self.y.shape
         columns = self.ins * self.taps
-        y = Gathering(self.y.buffer, f"Pixels<{self.outs}>", self.y.offset, self.outs * self.y.stride[1], True, self.constants)
-        x = Gathering(self.x.buffer, f"Windows<{self.ins}>", self.x.offset, self.ins * self.x.stride[1], True, "")
+        y = Gathering(
+            self.y.buffer, f"Pixels<{self.outs}>", self.y.offset, self.outs * self.y.stride[1], True, self.constants, self._even(self.y)
+        )
+        x = self._windows(True, "")
         coordinates = (Coordinate("z0", self.groups, self.outs * columns), Coordinate("row", self.outs, columns), Coordinate("column", columns, 1))
         return Problem(
             self.dtype, self.outs, columns, images * high * wide, y, x, then or self._stored(self.w), coordinates, columns, (self.groups,),
@@ -151,6 +159,31 @@ class Case:
             self.dtype, rows, images * pixels, depth, a, b, then or self._stored(out), coordinates, pixels, (self.groups,), self._tf32, name,
             numbers=numbers, aligned=self.aligned,
         )  # fmt: skip
+
+    # --- operands ---
+    @property
+    def pointwise(self) -> bool:
+        """Is a window one pixel, and each pixel in one window?"""
+        return self.taps == 1 and self.stride == (1, 1) and self.padding == (0, 0)
+
+    def _even(self, v: View) -> bool:
+        """Do 16 bytes of pixels lie side by side, in one image, from an even place on?"""
+        (images, channels, high, wide), per = v.shape, 16 // self.dtype.itemsize
+        flat = v.stride[3] == 1 and (high == 1 or v.stride[2] == wide) and not high * wide % per
+        starts = (v.offset, v.stride[0] if images > 1 else 0, v.stride[1] if channels > 1 else 0)
+        return self.aligned and flat and not any(s % per for s in starts)
+
+    def _windows(self, deep: bool, constants: str) -> Gathering:
+        step, whole = self.ins * self.x.stride[1], self.pointwise and self._even(self.x)
+        return Gathering(self.x.buffer, f"Windows<{self.ins}>", self.x.offset, step, deep, constants, whole)
+
+    def _across(self) -> Matrix | None:
+        """Weights of one tap, read across."""
+        per = 16 // self.dtype.itemsize
+        if self.taps > 1 or self.stride != (1, 1):
+            return None
+        even = self.aligned and not self.ins % per and not self.w.offset % per
+        return Matrix(self.w.buffer, self.ins, self.outs, 1, self.ins, self.w.offset, (self.outs * self.ins,), copied=even)
 
     def _weight(self, buffer: str, depth: int) -> Matrix:
         whole = self.aligned and not depth % (16 // self.dtype.itemsize) and not self.w.offset % (16 // self.dtype.itemsize)

@@ -97,6 +97,29 @@ template <int LINES, int LENGTH, bool DEEP, class From> struct Gathered {
     }
 };
 
+// An operand of which `From` knows the place of every element, where CHUNK places from a multiple of CHUNK on lie side by
+// side, at a multiple of 16 bytes, or are all missing.
+template <int LINES, int LENGTH, bool DEEP, class From> struct Chunked {
+    static constexpr int CHUNKS = LENGTH / CHUNK, APART = THREADS / CHUNKS, ROUNDS = LINES / APART;
+    static_assert(THREADS % CHUNKS == 0 && LINES % APART == 0, "threads divide a tile evenly");
+    const From from;
+    int line, first;
+    typename From::Place place;
+
+    __device__ Chunked(const From& from, int line, int first)
+        : from(from), line(line + threadIdx.x / CHUNKS), first(first + threadIdx.x % CHUNKS * CHUNK), place(from.place(this->first)) {}
+    __device__ void fetch(elem* tile) {
+#pragma unroll
+        for (int r = 0; r < ROUNDS; ++r) {
+            const elem* at = from.where(from.line(line + r * APART), place);
+            copy_16(tile + spot<LINES, LENGTH, DEEP>(threadIdx.x / CHUNKS + r * APART, threadIdx.x % CHUNKS * CHUNK), at ? at : from.base, at != nullptr);
+        }
+        (DEEP ? first : line) += DEEP ? LENGTH : LINES;
+        if (DEEP) place = from.place(first);
+    }
+    __device__ void deliver(elem*) {}
+};
+
 // Any matrix at all.
 struct Strided {
     static constexpr bool MOVED = true;

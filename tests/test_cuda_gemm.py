@@ -104,6 +104,10 @@ CONVOLUTIONS: list[tuple[str, tuple[int, int, int], tuple[int, ...], int, dict[s
     ("tf32", (2, 4, 4), (30,), 5, {"stride": 3, "padding": 2}),
     ("bfloat16", (3, 16, 16), (8, 8), 1, {}),
     ("float32", (2, 4, 4), (8, 6), 2, {"groups": 4, "stride": 2}),
+    ("float16", (2, 8, 8), (8, 8), 3, {"padding": 1}),
+    ("float32", (1, 3, 4), (11, 10), 3, {"stride": 2, "dilation": 2, "padding": 1}),
+    ("tf32", (2, 8, 4), (16,), 2, {"stride": 3}),
+    ("float32", (2, 8, 4), (4, 4), 1, {"groups": 2}),
 ]
 
 
