@@ -14,7 +14,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from compiler import logs
-from compiler.capture import breaks, recover
+from compiler.capture import breaks, recover, regions
 from compiler.capture.emit import Emitter, print_call, print_run
 from compiler.capture.guards import compile_text, print_check
 from compiler.capture.instrs import Instr
@@ -250,7 +250,7 @@ class Session:
         modes = get_modes()
         set_modes(tx.modes)
         try:
-            graph = self.cache.options.backend(gm, list(examples))
+            graph = regions.compile_graph(gm, list(examples), self.cache.options.backend)
         except CompileError:
             raise
         except Exception as e:

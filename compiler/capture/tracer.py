@@ -112,6 +112,7 @@ class Tracer:
         self.modes = grad_mode.get_modes()  # as the call began
         self.used_modes = False
         self.mode_nodes = 0
+        self.regions = 0  # calls that are to be compiled once
         self.prologue: list[str] = []  # statements of translated code before the graph
         self.locals: set[str] = set()  # the names they bind
         self.foresight = Foresight()  # the draws among them
@@ -430,6 +431,8 @@ class Tracer:
             node.meta["checks"] = True
         if self.interp.drew or self.interp.wrote or "checks" in node.meta:
             node.meta["impure"] = True
+        if self.interp.wrote:
+            node.meta["writes"] = True
 
     def release(self) -> None:
         """Let go of the program's objects now, by reference counts: a trace is full of cycles, and what they hold

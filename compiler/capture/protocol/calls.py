@@ -70,7 +70,20 @@ def _call_function(tx: Tracer, fn: UserFunction, args: list[Value], kwargs: dict
         if graphs.is_graph_function(fn.obj):
             return graphs.call(tx, fn.obj, args, kwargs)
         tx.check_callable(fn.obj)
+        if "_tt_region" in fn.obj.__dict__:
+            return _region(tx, fn, args, kwargs)
     return inline(tx, fn, args, kwargs)
+
+
+def _region(tx: Tracer, fn: UserFunction, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A call whose nodes are to be compiled once for all calls like it; of nested ones the outermost counts."""
+    before = set(tx.graph.nodes)
+    out = inline(tx, fn, args, kwargs)
+    tx.regions += 1
+    for node in tx.graph.nodes:
+        if node not in before:
+            node.meta["call_region"] = tx.regions
+    return out
 
 
 def constant_result(tx: Tracer, fn: UserFunction, args: list[Value], kwargs: dict[str, Value]) -> Value:
