@@ -30,6 +30,7 @@ ONLINE = 16384  # elements: longer rows go through the online softmax, shorter o
 TWO_PASSES = ("softmax", "welford")  # what is reduced in two passes over rows in registers
 MOST_BLOCKS = 8  # of a cluster, on any machine that has them
 HELD, HELD_BY_1024 = 40, 28  # registers of a thread that a row may take, so that blocks of 256 threads share a multiprocessor
+OWN_REGISTERS, MOST_REGISTERS, REGISTERS = 40, 168, 65536  # of a thread for all else; of a thread; of a multiprocessor
 MULTIPROCESSORS = 132  # of the machine schedules are made for; only a hint for how far to split
 
 
@@ -195,8 +196,8 @@ def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int,
     keep = _keepable(nest) and (sums or _rereads(nest)) and rounds <= max(8, 32 // vector)
     split = 1
     if splittable(nest) and points * team < MULTIPROCESSORS * 1024 and length > 16384:
-        team = 512
-        split = max(1, min(-(-MULTIPROCESSORS * 1024 // (team * points)), length // (team * vector * 2)))
+        team, split = _parts(points)
+        split = max(1, min(split, length // (team * vector * 2)))
         keep = keep and split == 1
     if keep and len(loops) == 1 and length > ONLINE and _one_softmax(nest):
         keep = False
@@ -206,16 +207,37 @@ def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int,
     threads = team if team > WARP else 128
     if only_maps and split == 1 and points >= MULTIPROCESSORS * 16:
         threads = max(threads, 512)
-    gathers = keep and sums
-    blocks = 0
-    if gathers:  # few blocks of many rows: each block adds its sums to memory once
-        threads = max(team, 256)
-        blocks = MULTIPROCESSORS * max(1, 512 // threads)
+    resident = 0
+    if keep and sums:  # few blocks of many rows: each block adds its sums to memory once
+        team, threads, resident = _gathering(team, length, vector, (_row_bytes(kernel, nest) + sum_bytes) / 4)
+        rounds = -(-length // (team * vector))
     return replace(
         base, kind="row", vector=vector, team=team, threads=threads, chunks=rounds if keep else 0, split=split,
-        blocks=blocks, prefetch=gathers and threads == team, resident=blocks // MULTIPROCESSORS,
+        blocks=resident * MULTIPROCESSORS, prefetch=resident == 1 and threads == team, resident=resident,
         stream=only_maps and _flat(nest) and vector > 1,
     )  # fmt: skip
+
+
+def _parts(points: int) -> tuple[int, int]:
+    """(team, split) of few long reductions: all blocks run at once, as few as will do, and no multiprocessor has one more
+    than another if that can be had."""
+    choices = [(1024, 1), (1024, 2), (512, 3), (512, 4)]  # threads of a block, blocks of a multiprocessor
+    full = {(team, n): MULTIPROCESSORS * n // points * points / (MULTIPROCESSORS * n) for team, n in choices}
+    team, n = next((c for c in choices if full[c] > 0.95), max(choices, key=lambda c: full[c]))
+    return team, MULTIPROCESSORS * n // points
+
+
+def _gathering(team: int, length: int, vector: int, words: float) -> tuple[int, int, int]:
+    """(team, threads, blocks of a multiprocessor) of rows whose sums wait in registers, at ``words`` an element: three
+    blocks, so that one loads while others compute and store.  If their registers are too many, half as many threads
+    hold twice as much each, which leaves more to each; if that is too much as well, large blocks do what they can."""
+    for team_, threads in ((team, max(team, 256)), (max(1, team // 2), max(team // 2, 128))):
+        elements = -(-length // (team_ * vector)) * vector
+        registers = OWN_REGISTERS + elements * words
+        if registers <= MOST_REGISTERS and 3 * threads * registers <= REGISTERS:
+            return team_, threads, 3
+    threads = max(team, 256)
+    return team, threads, max(1, 512 // threads)
 
 
 def _row_vector(kernel: Kernel, nest: Nest, at: Situation, length: int) -> int:

@@ -24,7 +24,7 @@ from compiler.loop.ir import Kernel, Load
 from compiler.sym.expr import as_int, ceildiv, lift
 
 SIDES = (64, 32)
-THREADS = 256
+MOST_THREADS = 1024
 
 
 def shape(kernel: Kernel, nest: Nest, at: Situation) -> dict[str, Any] | None:
@@ -42,7 +42,9 @@ def shape(kernel: Kernel, nest: Nest, at: Situation) -> dict[str, Any] | None:
     slow = next(a for a in nest.axes if a.name == max(votes, key=lambda n: votes[n]))
     shortest = min(value_at(a.extent, at.sizes) for a in (slow, fast))
     side = next((s for s in SIDES if s <= shortest), SIDES[-1])
-    return dict(kind="tile", across=slow.name, vector=_vector(kernel, nest, at, slow), side=side, threads=THREADS)
+    vector = _vector(kernel, nest, at, slow)
+    threads = min(MOST_THREADS, side**2 // vector)  # one access each: all of a tile is asked for at once
+    return dict(kind="tile", across=slow.name, vector=vector, side=side, threads=threads)
 
 
 def _vector(kernel: Kernel, nest: Nest, at: Situation, slow: Axis) -> int:

@@ -71,7 +71,7 @@ def proposals(nest: Nest, start: Schedule, sizes: Mapping[str, int], *, determin
         if points >= 2**16:
             out = {"threads": (64, 256, 512), "vector": tuple(v for v in (1, 2, 4) if v < start.vector), "stream": (True, False)}
     elif start.kind == "tile":
-        out = {"side": tiles.SIDES, "threads": (128, 256, 512), "vector": tuple(v for v in (1, 2, 4) if v < start.vector), "stream": (True, False)}
+        out = {"side": tiles.SIDES, "threads": (128, 256, 512, 1024), "vector": tuple(v for v in (1, 2, 4) if v < start.vector), "stream": (True, False)}
     elif start.kind == "row" and not (sums and deterministic):
         if start.chunks and not start.blocks and max(value_at(x.extent, sizes) for x in inner_loops(nest)) > 8192:
             out["chunks"] = (0,)
@@ -109,8 +109,10 @@ def consistent(nest: Nest, start: Schedule, s: Schedule, sizes: Mapping[str, int
             s = replace(s, chunks=-(-length // (s.lanes * s.vector)))
             if s.chunks * s.vector > MOST_HELD:
                 raise ValueError(f"{s.chunks * s.vector} elements a thread do not fit into registers")
-    if s.kind == "tile" and (s.threads * s.vector > s.side**2 or s.threads * s.vector % s.side):
-        raise ValueError("more threads than a tile has work for")
+    if s.kind == "tile":
+        s = replace(s, threads=min(s.threads, s.side**2 // s.vector))
+        if s.threads * s.vector % s.side:
+            raise ValueError("threads that do not make whole rows of a tile")
     if s.threads > 1024:
         raise ValueError("more than 1024 threads")
     if s.split < 1:

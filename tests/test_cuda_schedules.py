@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from test_cuda_kernels import arguments, close, emulate_kernel, needs_compiler, needs_nvrtc
 
-from codegen_cupy import emulate, machine, nvrtc, sources, tune
+from codegen_cupy import emulate, machine, nvrtc, schedule, sources, tune
 from codegen_cupy.nest import Nest, nests
 from codegen_cupy.onehot import closed
 from codegen_cupy.online import online
@@ -165,6 +165,20 @@ def test_blocks_of_a_cluster_share_a_row(make: Callable[[], Kernel], change: dic
     run_with(k, got, dict(kind="row", **change), check=check)
     for b, g, w in zip(k.params, got, want, strict=True):
         close(g, w, b.dtype)
+
+
+@pytest.mark.parametrize("length", [256, 1024, 4096])
+@pytest.mark.parametrize(("words", "threads", "blocks"), [(2.5, 256, 3), (3.5, 128, 3), (5, 256, 2)])
+def test_sums_that_wait_leave_registers_for_three_blocks_where_they_can(length: int, words: float, threads: int, blocks: int) -> None:
+    team, *found = schedule._gathering(length // 16, length, 8, words)
+    assert found == [threads, blocks] and length // team == (32 if threads == 128 else 16)
+
+
+@pytest.mark.parametrize(("points", "waves"), [(1, 1), (64, 1), (128, 1), (100, 4), (90, 3), (66, 1)])
+def test_few_long_sums_fill_the_machine_evenly(points: int, waves: int) -> None:
+    team, split = schedule._parts(points)
+    assert points * split <= waves * schedule.MULTIPROCESSORS and team * waves <= 2048
+    assert points * split > 0.9 * waves * schedule.MULTIPROCESSORS
 
 
 def test_long_rows_are_shared_by_clusters_where_there_are_any() -> None:
