@@ -30,8 +30,9 @@ COMPUTE = {
 FAST_TF32 = 77
 ALGORITHM = 64  # bytes that describe an algorithm
 WORKSPACE = 32 << 20
-#: cublasLtEpilogue_t, and what the descriptor calls the epilogue and its vector.
-EPILOGUES = {"bias": 4, "sums_a": 256, "sums_b": 512}
+#: ``CUBLASLT_EPILOGUE_BIAS``, and what the descriptor calls the epilogue and its vector.  The library could sum an operand's
+#: columns too, for a bias's gradient; that takes the product longer than a kernel of ours takes to read the operand.
+BIAS = 4
 EPILOGUE, VECTOR = 7, 8
 #: The library's choices are timed for products of about so many microseconds, at so many multiply-adds in each; with
 #: ``max-autotune``, from so many multiply-adds.
@@ -73,7 +74,7 @@ def library() -> ctypes.CDLL | None:
 def _sizes(p: Product) -> list[int]:
     """Bytes of each operand."""
     matrices = [((p.batch - 1) * m.stride + m.cols * m.ld) * p.dtype.itemsize for m in (p.a, p.b, p.d)]
-    return matrices + [matrices[2] if word == "add" else max(p.m, p.n) * p.dtype.itemsize for word in p.then]
+    return matrices + [matrices[2] if word == "add" else p.m * p.dtype.itemsize for word in p.then]
 
 
 def worth_timing(p: Product) -> bool:
@@ -166,9 +167,9 @@ class Prepared:
         for attribute, m in ((3, p.a), (4, p.b)):
             self._set(attribute, ctypes.c_int32(int(m.transposed)))
         self.matrix = p.then.index("add") if "add" in p.then else None
-        self.vector = next((i for i, word in enumerate(p.then) if word in EPILOGUES), None)
+        self.vector = p.then.index("bias") if "bias" in p.then else None
         if self.vector is not None:
-            self._set(EPILOGUE, ctypes.c_int32(EPILOGUES[p.then[self.vector]]))
+            self._set(EPILOGUE, ctypes.c_int32(BIAS))
             self._set(VECTOR, ctypes.c_void_p(handle.workspace(0)))  # any aligned address, for the choice
         self.layouts = [self._layout(m) for m in (p.a, p.b, p.d)]
         numbers: dict[int, Any] = {0: ctypes.c_float * 1, 1: ctypes.c_double * 1, 4: ctypes.c_float * 2, 5: ctypes.c_double * 2}

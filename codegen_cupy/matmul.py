@@ -64,8 +64,7 @@ class Product:
     @property
     def written(self) -> tuple[str, ...]:
         """The buffers that receive results."""
-        sums = (b for b, word in zip(self.buffers[3:], self.then, strict=True) if word.startswith("sums"))
-        return (self.buffers[2], *sums)
+        return (self.buffers[2],)
 
     @property
     def m(self) -> int:
@@ -88,15 +87,13 @@ def products(call: Call, types: Mapping[str, DType], aligned: bool) -> list[Step
     made = describe(x, y, call.outs[0], types[x.buffer], aligned=aligned, tf32=allow_tf32())
     if made is None or "then" not in call.params:
         return [made] if made else []
-    return [followed(made, call.params["then"], [*more, *call.outs[1:]])]
+    return [followed(made, call.params["then"], more)]
 
 
 def followed(p: Product, then: tuple[str, ...], more: list[Any]) -> Product:
-    """The product with what comes after it.  A row-major result is the transpose of D, computed from swapped factors."""
-    names = {"sums_x": "sums_b", "sums_y": "sums_a"}
+    """The product with what comes after it."""
     buffers, offsets = (tuple(getattr(v, name) for v in more) for name in ("buffer", "offset"))
-    words = tuple(names.get(w, w) for w in then)
-    return replace(p, then=words, buffers=p.buffers + buffers, offsets=p.offsets + offsets)
+    return replace(p, then=then, buffers=p.buffers + buffers, offsets=p.offsets + offsets)
 
 
 def tuned(recipe: Recipe) -> Recipe:
@@ -205,11 +202,8 @@ def by_numpy(p: Product, *buffers: int) -> None:
             for word, at in zip(p.then, more, strict=True):
                 if word == "bias":
                     out += _vector(p.m, p.dtype, at)[:, None].astype(wide)
-                elif word == "add":
-                    out += _host(p.d, p.batch, p.dtype, at).astype(wide)
                 else:
-                    sums = x.sum(-1) if word == "sums_a" else y.sum(-2)
-                    _vector(sums.size, p.dtype, at)[...] = sums[0]
+                    out += _host(p.d, p.batch, p.dtype, at).astype(wide)
             _host(p.d, p.batch, p.dtype, pd)[...] = out.astype(p.dtype.np)
 
 

@@ -32,12 +32,7 @@ def apart(p: Product, *, aligned: bool = True) -> list[Step]:
     assert not any(p.offsets) and p.batch == len(p.repeats) == 1, p
     out: list[Step] = [replace(p, then=(), buffers=p.buffers[:3], offsets=p.offsets[:3])]
     for word, buffer in zip(p.then, p.buffers[3:], strict=True):
-        if word.startswith("sums"):
-            i, m = (0, p.a) if word == "sums_a" else (1, p.b)
-            made, names = _sums(m, m.transposed == (word == "sums_a"), p.dtype), (p.buffers[i], buffer)
-        else:
-            made, names = _addition(p.d, word == "bias", p.dtype), (buffer, p.buffers[2])
-        out += _launches(made, names, aligned)
+        out += _launches(_addition(p.d, word == "bias", p.dtype), (buffer, p.buffers[2]), aligned)
     return out
 
 
@@ -61,23 +56,3 @@ def _addition(d: Matrix, vector: bool, dtype: DType) -> Kernel:
                 k.store(out, at, k.cast(k.add(*wide), dtype=dtype))
 
     return kernel(add_after)
-
-
-def _sums(m: Matrix, inner: bool, dtype: DType) -> Kernel:
-    """Sums of the columns of memory if ``inner``, else across them."""
-    span = (m.cols - 1) * m.ld + m.rows
-    count, length = (m.cols, m.rows) if inner else (m.rows, m.cols)
-    step, stride = (m.ld, 1) if inner else (1, m.ld)
-
-    def sum_beside(k: Any) -> None:
-        x = k.param("x", dtype, (span,), (1,), device="cuda")
-        out = k.param("out", dtype, (count,), (1,), device="cuda")
-        for j in k.map(count):
-            total = k.init("add", float32)
-            for i in k.reduce(length):
-                k.update("add", total, k.cast(k.load(x, j * step + i * stride), dtype=float32))
-            k.store(out, j, k.cast(total, dtype=dtype))
-
-    return kernel(sum_beside)
-
-

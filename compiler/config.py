@@ -40,7 +40,7 @@ class Config:
     )
     fusion: bool = _knob(True, "TT_FUSION", "fuse loops; off runs one kernel per op")
     max_fusion_size: int = _knob(64, "TT_MAX_FUSION_SIZE", "ops in one kernel")
-    epilogue_fusion: bool = _knob(True, "TT_EPILOGUE_FUSION", "library products on a GPU add biases and sum columns themselves")
+    epilogue_fusion: bool = _knob(True, "TT_EPILOGUE_FUSION", "library products on a GPU add biases themselves")
     reuse_buffers: bool = _knob(True, "TT_REUSE_BUFFERS", "give dead buffers' memory to later ones")
     autotune: bool = _knob(False, "TT_AUTOTUNE", "time the proposed configs on the real shapes")
     coordinate_descent: bool = _knob(False, "TT_COORDINATE_DESCENT", "refine the winner one field at a time")

@@ -50,7 +50,7 @@ def test_an_elementary_function_is_computed_again_on_a_gpu() -> None:
 def difference_twice(x: Any, w: Any) -> Any:
     """Rows less their means, before and after a product."""
     d = ops.sub(x, ops.div(ops.sum(x, dim=(1,), keepdim=True), 32.0))
-    return ops.add(ops.matmul(ops.mul(d, d), w), d)
+    return ops.mul(ops.matmul(ops.mul(d, d), w), d)
 
 
 def test_a_difference_from_the_mean_is_taken_again() -> None:

@@ -95,11 +95,20 @@ def same_layout(a: Buffer, b: Buffer) -> bool:
     """Do equal indices mean equal bytes?"""
     if a.dtype is not b.dtype or a.device != b.device or lift(numel(a.shape)) is not lift(numel(b.shape)):
         return False
-    pairs = [
-        [(lift(n), lift(s)) for n, s in zip(x.shape, x.stride, strict=True) if not (isinstance(n, int) and n == 1)]
-        for x in (a, b)
-    ]
-    return pairs[0] == pairs[1]
+    return _walk_of(a) == _walk_of(b)
+
+
+def _walk_of(b: Buffer) -> list[tuple[Expr, Expr]]:
+    """Extents and strides, with dimensions that are walked as one put together."""
+    out: list[tuple[Expr, Expr]] = []
+    for n, s in zip(b.shape, b.stride, strict=True):
+        if isinstance(n, int) and n == 1:
+            continue
+        if out and out[-1][1] is lift(n) * s:
+            out[-1] = (lift(out[-1][0] * n), lift(s))
+        else:
+            out.append((lift(n), lift(s)))
+    return out
 
 
 def _in_step(load: Site, store: Site, sizes: Mapping[Symbol, Interval]) -> bool:

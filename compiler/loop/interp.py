@@ -343,9 +343,7 @@ def library_result(kernel: Callable[..., Any], xp: Any, args: Sequence[Any], par
     out = kernel(xp, *wide)
     for operand in more:  # a bias and a matrix are both what broadcasting makes of them
         out = out + operand.astype(np.float32)
-    sums = {"sums_x": lambda: wide[0].sum(-1), "sums_y": lambda: wide[1].sum(-2)}
-    made = [out, *(sums[word]() for word in then if word in sums)]
-    return tuple(m.astype(x.dtype) for m in made) if len(made) > 1 else out.astype(x.dtype)
+    return out.astype(x.dtype)
 
 
 def concrete(v: Any, env: Mapping[str, int]) -> Any:

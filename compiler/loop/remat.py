@@ -3,8 +3,8 @@
 Stage: loop.  In: the groups that ``fuse`` made.  Out: groups with copies of cheap nests in them, fewer stores and loads.
 A value is worth recomputing if it takes no elementary function (on a GPU, few) and all it is made of is read by its
 readers anyway, or is small (the mean of a row, a bias), or no larger than the value itself (half-precision sources of a
-float32 value; a residual stream that is in memory anyway, instead of its difference from the mean): then no copy costs
-memory traffic and the value need not be stored at all.
+float32 value; a residual stream that is in memory anyway, instead of its difference from the mean; a product, instead of
+the product plus a bias): then no copy costs memory traffic and the value need not be stored at all.
 The partitioner decides the same between forward and backward; this serves graphs that hold both, and all others.
 Read next: ``order``.
 """
@@ -51,20 +51,20 @@ def _try(fuser: Fuser, nest: Nest, home: int) -> None:
     changed: dict[int, Group] = {}
     for key in readers:
         t = fuser.tasks[key]
-        joint = None if isinstance(t, ExternCall) else _with_copy(fuser, nest, buffer, t)
+        joint = None if isinstance(t, ExternCall) else _with_copy(fuser, nest, buffer, t, home)
         if joint is None:
             return
         changed[key] = joint
     fuser.tasks.update(changed)
 
 
-def _with_copy(fuser: Fuser, nest: Nest, buffer: str, reader: Group) -> Group | None:
+def _with_copy(fuser: Fuser, nest: Nest, buffer: str, reader: Group, home: int) -> Group | None:
     """The reader with a nest of its own that makes the value; None if that would cost."""
     size = fuser.bytes(buffer)
     have = {r.buffer for n in reader.nests for r in n.reads} | {w.buffer for n in reader.nests for w in n.writes}
     new = {r.buffer: fuser.bytes(r.buffer) for r in nest.reads if r.buffer not in have}
     big = {b: n for b, n in new.items() if n * SMALL > size}
-    if sum(big.values()) > size or (sum(big.values()) == size and not all(_kept_anyway(fuser, b, nest) for b in big)):
+    if sum(big.values()) > size or (sum(big.values()) == size and not all(_stored_anyway(fuser, b, home) for b in big)):
         return None
     if any(n.number == nest.number for n in reader.nests):
         return None
@@ -80,15 +80,12 @@ def _with_copy(fuser: Fuser, nest: Nest, buffer: str, reader: Group) -> Group | 
     return joint if kept else None
 
 
-def _kept_anyway(fuser: Fuser, buffer: str, nest: Nest) -> bool:
-    """Is a source in memory whether or not values are recomputed from it: an input, or read by another kernel?"""
+def _stored_anyway(fuser: Fuser, buffer: str, home: int) -> bool:
+    """Is a source in memory whether or not values are recomputed from it: an input, or what another kernel writes or reads?
+    It then stays there for as long as the value would, and takes as much."""
     if fuser.buffers[buffer].device == "cpu":
         return False
-    home = {n for b in (nest.writes[0].buffer, buffer) for n in fuser.writers.get(b, ())}
-    users = [t for t in fuser.tasks.values() if buffer in t.reads]
-    return buffer not in fuser.writers or any(
-        isinstance(t, ExternCall) or not home & {n.number for n in t.nests} for t in users
-    )
+    return buffer not in fuser.writers or any(buffer in t.reads | t.writes for key, t in fuser.tasks.items() if key != home)
 
 
 def _moved(s: ir.Stmt, old: str, new: str) -> ir.Stmt:
