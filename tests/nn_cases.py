@@ -290,6 +290,15 @@ OPTIMIZERS = [
     "SGD([{'params': ps[:1], 'lr': 0.5}, {'params': ps[1:]}], lr=0.1, momentum=0.9)",
 ]  # fmt: skip
 
+# --- grids ------------------------------------------------------------------------------------------------------------
+for aligned in (False, True):
+    function(f"F.affine_grid(x, (2, 3, 4, 5), align_corners={aligned})", (2, 2, 3))
+    for mode in ("bilinear", "nearest"):
+        for padding in ("zeros", "border", "reflection"):
+            more = f"mode='{mode}', padding_mode='{padding}', align_corners={aligned}"
+            function(f"F.grid_sample(x, y * 1.2, {more})", (2, 3, 5, 6), (2, 4, 3, 2))
+function("F.grid_sample(x, F.affine_grid(y * 0 + torch.eye(3, dtype=y.dtype, device=y.device)[:2], (1, 1, 4, 4)))", (1, 1, 4, 4), (1, 2, 3))
+
 # --- minimisers that call a closure: losses of six steps down a curved valley, and where they end --------------------------
 MINIMISERS = [
     "LBFGS([p])", "LBFGS([p], lr=0.5, history_size=3, max_iter=6)", "LBFGS([p], line_search_fn='strong_wolfe')",
@@ -306,5 +315,6 @@ SCHEDULES = [
     "OneCycleLR(opt, 0.3, epochs=4, steps_per_epoch=5, anneal_strategy='linear', three_phase=True)",
     "CyclicLR(opt, 0.05, 0.3, 3, 4, mode='triangular2', cycle_momentum=False)",
     "SequentialLR(opt, [ConstantLR(opt, 0.1, 2), ExponentialLR(opt, 0.9)], [3])",
+    "swa_utils.SWALR(opt, 0.05, 4)", "swa_utils.SWALR(opt, [0.4], 5, 'linear')", "swa_utils.SWALR(opt, 0.05, 0)",
     "ChainedScheduler([ConstantLR(opt, 0.1, 2), ExponentialLR(opt, 0.9)])",
 ]  # fmt: skip

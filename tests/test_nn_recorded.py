@@ -137,7 +137,7 @@ def test_minimiser_equals_torch(text: str, device: str) -> None:
 @pytest.mark.parametrize("text", SCHEDULES)
 def test_schedule_equals_torch(text: str) -> None:
     opt = optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.2)
-    schedule = eval(text, {"opt": opt, **vars(optim.lr_scheduler)})
+    schedule = eval(text, {"opt": opt, "swa_utils": optim.swa_utils, **vars(optim.lr_scheduler)})
     for want in recorded()[f"schedule {text}"]:
         assert opt.param_groups[0]["lr"] == pytest.approx(want, rel=1e-12)
         opt.step()

@@ -71,7 +71,7 @@ globals().update({name: getattr(nn.functional, name) for name in _LAYERS if hasa
 
 #: rooms that are imported when first asked for
 _ROOMS = frozenset({
-    "accelerator", "amp", "backends", "compiler", "cuda", "distributions", "linalg", "optim", "random", "serialization",
+    "accelerator", "amp", "backends", "compiler", "cuda", "distributions", "func", "linalg", "optim", "random", "serialization",
     "testing", "utils",
 })  # fmt: skip
 _FROM_ROOMS = {"save": "serialization", "load": "serialization", "autocast": "amp"}

@@ -85,7 +85,7 @@ def run_optimizer(text: str) -> np.ndarray:
 
 def run_schedule(text: str) -> np.ndarray:
     opt = optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.2)
-    schedule = eval(text, {"opt": opt, **vars(optim.lr_scheduler)})
+    schedule = eval(text, {"opt": opt, "swa_utils": optim.swa_utils, **vars(optim.lr_scheduler)})
     rates = []
     for _ in range(15):
         rates.append(opt.param_groups[0]["lr"])

@@ -62,6 +62,7 @@ from tinytorch.nn.functional.drop import (
     dropout3d,
     feature_alpha_dropout,
 )
+from tinytorch.nn.functional.grid import affine_grid, grid_sample
 from tinytorch.nn.functional.lookup import bilinear, embedding, embedding_bag, linear
 from tinytorch.nn.functional.losses import (
     binary_cross_entropy,
