@@ -337,7 +337,8 @@ def candidates(p: Problem, *, grouped: bool = False) -> list[Tiles]:
 
 
 #: Multiply-adds that a multiprocessor was seen to do in a clock: in plain float32, as tf32, in half types, by wgmma.
-RATES = (90, 320, 900, 1500)
+#: (In float32 a thread reads its operands from shared memory, the more often the fewer sums it makes: ``OPERANDS``.)
+RATES, OPERANDS = (105, 320, 900, 1500), 10
 LANES = 128  # instructions of a multiprocessor in a clock
 WIRE = 2400  # bytes to or from memory in a clock
 ANOTHER_LAUNCH = 5000  # clocks
@@ -350,6 +351,8 @@ def cost(p: Problem, t: Tiles) -> float:
     depth = t.k * -(-p.depth // (t.k * t.parts))
     rounds, resident = -(-blocks // MULTIPROCESSORS), blocks_at_once(p, t)
     products = t.m * t.n / RATES[3 if t.grouped else 2 if p.dtype is not float32 else 1 if p.tensor else 0]
+    if not p.tensor:
+        products *= 1 + OPERANDS * t.threads / (t.m * t.n)
     fetches = (t.m * p.a.effort + t.n * p.b.effort) / LANES
     warps = min(rounds, resident) * t.threads / 32
     join = ANOTHER_LAUNCH + 8 * t.parts * p.rows * p.columns * p.batch / WIRE if t.parts > 1 else 0

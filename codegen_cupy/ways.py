@@ -3,14 +3,15 @@
 Stage: codegen.  In: a ``Plan`` with known sizes.  Out: for some of its steps, what is done instead.  A kernel that the plan
 runs right behind a product, on each element of it, becomes part of the product's kernel (``following``), and the
 product itself is not stored unless something else wants it.  With ``config.autotune`` every way (the library and a kernel
-of its own, ours with several tiles) runs on the machine; ways with other results are thrown away, the fastest is kept.
-Read next: ``gemm``, ``convolution``, ``following``, ``tune``.
+of its own, ours with several tiles, ours with an operand computed while it is loaded, ``preceding``) runs on the machine;
+ways with other results are thrown away, the fastest is kept.
+Read next: ``gemm``, ``convolution``, ``following``, ``preceding``, ``tune``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,22 +22,29 @@ from codegen_cupy.host import Call, Memory, Recipe, Release, Step, View
 from codegen_cupy.machine import Machine, architecture, machine
 from codegen_cupy.matmul import allow_tf32
 from codegen_cupy.nest import value_at
+from codegen_cupy.preceding import Preceding, computed, preceding
 from compiler import autotune, cache, logs
 from compiler.config import Config
 from compiler.loop.ir import Alloc, ArrayView, Extern, Free, Plan, Run
 
 PRODUCTS = ("matmul", *convolution.EXTERN_KERNELS)
-MOST_TRIED = 6
+MOST_TRIED, MOST_COMPUTED = 6, 3
 #: Products of fewer multiply-adds are left to the library without a trial: launches decide there.
 WORTH = 1 << 22
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A product at step ``at`` of a plan and, at ``then``, the kernel that goes on with it (-1: none)."""
+    """A product at step ``at`` of a plan and, at ``then``, the kernel that goes on with it (-1: none); at ``before`` the kernel
+    that only writes an operand of it (-1: none)."""
 
     at: int
     then: int = -1
+    before: int = -1
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return tuple(n for n in (self.before, self.at, self.then) if n >= 0)
 
 
 # --- which steps belong together --------------------------------------------------------------------------------------
@@ -51,7 +59,7 @@ class Reader:
     def pairs(self) -> Iterator[Pair]:
         for n, s in enumerate(self.plan.steps):
             if isinstance(s, Extern) and s.fn in PRODUCTS:
-                yield Pair(n, self.partner(n))
+                yield Pair(n, self.partner(n), self.maker(n) if s.fn == "matmul" else -1)
 
     def partner(self, n: int) -> int:
         """The next step that does something, if it is a kernel that may run together with the product."""
@@ -62,10 +70,30 @@ class Reader:
         made = product.outs[0].buffer
         if at < 0 or not isinstance(run, Run) or len(product.outs) != 1 or list(run.args).count(made) != 1:
             return -1
-        kernel = self.plan.kernels[run.kernel]
-        written = {self.home[a] for p, a in zip(kernel.params, run.args, strict=True) if p.name in kernel.writes}
+        written = {self.home[a] for a in self.written(run)}
         read = {self.home[v.buffer] for v in product.args if isinstance(v, ArrayView)}
         return -1 if written & read else at  # other blocks may still read the factors
+
+    def maker(self, n: int) -> int:
+        """The step before that does something, if it is a kernel whose one result only the product reads."""
+        steps, product = self.plan.steps, self.plan.steps[n]
+        assert isinstance(product, Extern)
+        at = next((i for i in range(n - 1, -1, -1) if not isinstance(steps[i], Alloc | Free)), -1)
+        run = steps[at]
+        if at < 0 or not isinstance(run, Run):
+            return -1
+        written = self.written(run)
+        reads = [v.buffer for v in product.args if isinstance(v, ArrayView)]
+        taken = {s.reuse for s in steps[at:n] if isinstance(s, Alloc)}  # memory that is something else by then
+        if len(written) != 1 or reads.count(written[0]) != 1 or self.needed_after(written[0], n) or taken & set(run.args):
+            return -1
+        homes = {self.home[v.buffer] for v in product.outs}
+        inputs = {self.home[a] for a in run.args if a != written[0]}
+        return -1 if self.home[written[0]] in inputs or homes & inputs or self.home[written[0]] != written[0] else at
+
+    def written(self, run: Run) -> list[str]:
+        kernel = self.plan.kernels[run.kernel]
+        return [a for p, a in zip(kernel.params, run.args, strict=True) if p.name in kernel.writes]
 
     def needed_after(self, buffer: str, at: int) -> bool:
         """Does anything after step ``at`` look at the buffer itself?"""
@@ -109,14 +137,25 @@ class Ways:
             call = self.reader.call(pair.at)
             if call.fn == "matmul" and not self.tunes:
                 continue
+            if not self.tunes or pair.before in out or self.shared(pair):
+                pair = replace(pair, before=-1)
             problem = self.problem(pair, call)
             if problem is None and pair.then >= 0:  # the kernel cannot be part of it
-                pair = Pair(pair.at)
+                pair = replace(pair, then=-1)
                 problem = self.problem(pair, call)
             steps = self.steps(pair, call, problem) if problem else None
             if steps is not None:
-                out.update(self.placed(pair, call, steps))
+                out.update(self.placed(pair, call, steps, out))
         return out
+
+    def shared(self, pair: Pair) -> bool:
+        """Does what follows write what the kernel before reads?"""
+        if pair.before < 0 or pair.then < 0:
+            return False
+        before, then = self.plan.steps[pair.before], self.plan.steps[pair.then]
+        assert isinstance(before, Run) and isinstance(then, Run)
+        home = self.reader.home
+        return bool({home[a] for a in self.reader.written(then)} & {home[a] for a in before.args})
 
     def steps(self, pair: Pair, call: Call, problem: Problem) -> list[Step] | None:
         """Launches for the pair; None where it stays as it is."""
@@ -126,7 +165,15 @@ class Ways:
         make: dict[str, Callable[[], list[Step]]] = {gemm.label(t): partial(gemm.launches, problem, t, strict=self.strict) for t in options}
         if not self.tunes or problem.rows * problem.columns * problem.depth * problem.batch < WORTH:
             return None if call.fn == "matmul" else next(iter(make.values()))()
-        make = {"apart": partial(self.apart, pair), **make}
+        if pair.before >= 0:
+            first = partial(self.apart, (pair.before,))
+            make = {name: lambda after=after: [*first(), *after()] for name, after in make.items()}  # type: ignore[misc]
+            by = self.preceding(pair)
+            whole = computed(problem, by, strict=self.strict) if by else None
+            if whole is not None:
+                options = gemm.candidates(whole, grouped=has_wgmma(self.emulate))[:MOST_COMPUTED]
+                make |= {f"computed, {gemm.label(t)}": partial(gemm.launches, whole, t, strict=self.strict) for t in options}
+        make = {"apart": partial(self.apart, pair.steps), **make}
         return Contest(self, pair, problem, machine(self.emulate)).won(make)
 
     def problem(self, pair: Pair, call: Call) -> Problem | None:
@@ -158,29 +205,41 @@ class Ways:
             return found.keeping()
         return found
 
-    def apart(self, pair: Pair) -> list[Step]:
-        """The steps as the plan has them: a library's product and a kernel of its own."""
+    def preceding(self, pair: Pair) -> Preceding | None:
+        run = self.plan.steps[pair.before]
+        assert isinstance(run, Run)
+        kernel = self.plan.kernels[run.kernel]
+        given = {p.name: a for p, a in zip(kernel.params, run.args, strict=True)}
+        return preceding(kernel, {**self.sizes, **dict(run.sizes)}, given)
+
+    def apart(self, steps: tuple[int, ...]) -> list[Step]:
+        """The steps as the plan has them: a library's product and kernels of their own."""
         plan = self.plan
-        wanted = tuple(plan.steps[n] for n in (pair.at, pair.then) if n >= 0)
+        wanted = tuple(plan.steps[n] for n in steps)
         buffers = tuple(self.reader.buffers.values())
         part = Plan(buffers, (), plan.kernels, wanted, plan.sizes)
         return list(host.prepare(part, self.sizes, aligned=self.aligned, strict=self.strict).steps)
 
-    def placed(self, pair: Pair, call: Call, steps: list[Step]) -> dict[int, list[Step]]:
-        """The steps in the plan: at the kernel's place if there is one, and what was freed in between after them."""
-        if pair.then < 0:
-            return {pair.at: steps}
-        made, between = call.outs[0].buffer, range(pair.at + 1, pair.then)
-        freed = [n for n in between if isinstance(self.plan.steps[n], Free)]
-        out: dict[int, list[Step]] = {pair.at: [], **{n: [] for n in freed}}
+    def placed(self, pair: Pair, call: Call, steps: list[Step], done: Mapping[int, Any]) -> dict[int, list[Step]]:
+        """The steps in the plan: at the last one's place, and what was freed in between after them."""
+        *earlier, last = pair.steps
+        freed = [n for n in range(pair.steps[0], last) if isinstance(self.plan.steps[n], Free) and n not in done]
+        out: dict[int, list[Step]] = {n: [] for n in (*earlier, *freed)}
         late: list[Step] = [Release(s.buffer) for n in freed if isinstance(s := self.plan.steps[n], Free)]
-        out[pair.then] = [*steps, *late]
+        out[last] = [*steps, *late]
         used = {b for s in steps if isinstance(s, host.Launch) for b in s.buffers}
-        if made not in used and not self.reader.needed_after(made, pair.then) and not self.reader.reused(made):
+        between = [call.outs[0].buffer] if pair.then >= 0 else []
+        if pair.before >= 0:
+            run = self.plan.steps[pair.before]
+            assert isinstance(run, Run)
+            between += self.reader.written(run)
+        for made in between:
+            if made in used or self.reader.needed_after(made, last) or self.reader.reused(made):
+                continue
             for n, s in enumerate(self.plan.steps):  # it lies nowhere
                 if (isinstance(s, Alloc) and s.buffer.name == made) or (isinstance(s, Free) and s.buffer == made):
                     out[n] = []
-            out[pair.then] = [s for s in out[pair.then] if s != Release(made)]
+            out[last] = [s for s in out[last] if s != Release(made)]
         return out
 
 
@@ -204,15 +263,14 @@ class Contest:
         plan = ways.plan
         names: dict[str, None] = {}
         written: set[str] = set()
-        for n in (pair.at, pair.then):
-            s = plan.steps[n] if n >= 0 else None
+        for n in pair.steps:
+            s = plan.steps[n]
             if isinstance(s, Extern):
                 names |= dict.fromkeys(v.buffer for v in (*s.args, *s.outs) if isinstance(v, ArrayView))
                 written |= {v.buffer for v in s.outs} if pair.then < 0 or ways.reader.needed_after(s.outs[0].buffer, pair.then) else set()
             elif isinstance(s, Run):
-                kernel = plan.kernels[s.kernel]
                 names |= dict.fromkeys(s.args)
-                written |= {a for p, a in zip(kernel.params, s.args, strict=True) if p.name in kernel.writes}
+                written |= set() if n == pair.before else set(ways.reader.written(s))
         self.given = tuple(ways.reader.memory(n) for n in names)
         self.written = [i for i, m in enumerate(self.given) if m.name in written]
         self.strict = ways.strict

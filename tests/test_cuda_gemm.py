@@ -264,6 +264,48 @@ def test_training_through_convolutions(on_the_emulator: None, recipes: list[list
     assert {"conv", "conv_input", "conv_weight"} <= {name.split("_joined")[0] for r in recipes for name in r}
 
 
+# --- before a product ---
+@pytest.fixture
+def computing(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
+    """The first way that computes an operand wins, where there is one."""
+    problems: list[Problem] = []
+
+    def won(self: ways.Contest, make: dict[str, Callable[[], list[Step]]]) -> list[Step] | None:
+        first = next((steps for way, steps in make.items() if way.startswith("computed")), None)
+        if first is not None:
+            problems.append(self.problem)
+        return first() if first else None
+
+    monkeypatch.setattr(ways.Contest, "won", won)
+    monkeypatch.setattr(ways, "WORTH", 1)
+    return problems
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_cast_is_done_while_a_product_loads(on_the_emulator: None, computing: list[Problem], recipes: list[list[str]], turned: bool) -> None:
+    def fn(x: Any, w: Any, b: Any) -> Any:
+        y = w.to(torch.bfloat16)
+        return F.relu(x @ (y.T if turned else y) + b)
+
+    w = numbers(48, 40, seed=1) if turned else numbers(40, 48, seed=1)
+    both(fn, numbers(24, 40, dtype=torch.bfloat16), w, numbers(48, dtype=torch.bfloat16))
+    assert recipes[-1] == ["Memory", "gemm"] and len(computing) == 1
+
+
+def test_an_activation_with_a_row_of_numbers_is_computed_too(on_the_emulator: None, computing: list[Problem], recipes: list[list[str]]) -> None:
+    both(lambda x, s, w: F.gelu(x * s) @ w, numbers(3, 20, 36), numbers(36, seed=1), numbers(3, 36, 33, seed=2))
+    assert recipes[-1] == ["Memory", "gemm"] and len(computing) == 1
+
+
+def test_an_operand_that_others_want_is_stored(on_the_emulator: None, computing: list[Problem], recipes: list[list[str]]) -> None:
+    def fn(x: Any, w: Any) -> Any:
+        y = torch.sin(x)
+        return y @ w, y
+
+    both(fn, numbers(24, 40), numbers(40, 33))
+    assert not computing and len(recipes[-1]) > 2
+
+
 # --- the tuner --------------------------------------------------------------------------------------------------------
 def test_the_tuner_throws_wrong_schedules_away(on_the_emulator: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every one of our schedules is far faster than the library by this clock; one is right, and one cannot run."""
