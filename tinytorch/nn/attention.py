@@ -138,8 +138,10 @@ def _activation(which: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
     return F.relu if which == "relu" else F.gelu
 
 
-class TransformerEncoderLayer(Module):
-    """Self-attention and a feed-forward network, each with dropout, a residual and layer normalisation."""
+class _TransformerLayer(Module):
+    """Attentions and a feed-forward network; around each of them dropout, a residual and layer normalisation."""
+
+    _attentions: tuple[str, ...] = ("self_attn",)
 
     def __init__(
         self,
@@ -156,17 +158,35 @@ class TransformerEncoderLayer(Module):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        where = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **where)
+        where: Any = {"device": device, "dtype": dtype}
+        for name in self._attentions:
+            setattr(self, name, MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **where))
         self.linear1 = Linear(d_model, dim_feedforward, bias, **where)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, **where)
         self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
+        parts = range(1, len(self._attentions) + 2)
+        for i in parts:
+            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, **where))
+        for i in parts:
+            setattr(self, f"dropout{i}", Dropout(dropout))
         self.activation = _activation(activation)
+
+    @staticmethod
+    def _attend(
+        attention: Any, x: Tensor, memory: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool
+    ) -> Tensor:
+        out = attention(
+            x, memory, memory, attn_mask=mask, key_padding_mask=padding, is_causal=is_causal, need_weights=False
+        )
+        return out[0]  # type: ignore[no-any-return]
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))  # type: ignore[no-any-return]
+
+
+class TransformerEncoderLayer(_TransformerLayer):
+    """Self-attention and a feed-forward network, each with dropout, a residual and layer normalisation."""
 
     def forward(
         self,
@@ -175,55 +195,21 @@ class TransformerEncoderLayer(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
+        def own(x: Tensor) -> Tensor:
+            return self.dropout1(self._attend(self.self_attn, x, x, src_mask, src_key_padding_mask, is_causal))  # type: ignore[no-any-return]
+
         x = src
         if self.norm_first:
-            x = x + self._attend(self.norm1(x), src_mask, src_key_padding_mask, is_causal)
-            return x + self._feed_forward(self.norm2(x))
-        x = self.norm1(x + self._attend(x, src_mask, src_key_padding_mask, is_causal))
-        return self.norm2(x + self._feed_forward(x))  # type: ignore[no-any-return]
-
-    def _attend(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool) -> Tensor:
-        out = self.self_attn(
-            x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=is_causal
-        )
-        return self.dropout1(out[0])  # type: ignore[no-any-return]
-
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))  # type: ignore[no-any-return]
+            x = x + own(self.norm1(x))
+            return x + self.dropout2(self._feed_forward(self.norm2(x)))
+        x = self.norm1(x + own(x))
+        return self.norm2(x + self.dropout2(self._feed_forward(x)))  # type: ignore[no-any-return]
 
 
-class TransformerDecoderLayer(Module):
+class TransformerDecoderLayer(_TransformerLayer):
     """Self-attention, attention to the encoder's memory, and a feed-forward network."""
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Callable[[Tensor], Tensor] = "relu",
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: Any = None,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__()
-        where = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **where)
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **where)
-        self.linear1 = Linear(d_model, dim_feedforward, bias, **where)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, **where)
-        self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
-        self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
-        self.dropout3 = Dropout(dropout)
-        self.activation = _activation(activation)
+    _attentions = ("self_attn", "multihead_attn")
 
     def forward(
         self,
@@ -237,40 +223,20 @@ class TransformerDecoderLayer(Module):
         memory_is_causal: bool = False,
     ) -> Tensor:
         def own(x: Tensor) -> Tensor:
-            out = self.self_attn(
-                x,
-                x,
-                x,
-                attn_mask=tgt_mask,
-                key_padding_mask=tgt_key_padding_mask,
-                is_causal=tgt_is_causal,
-                need_weights=False,
-            )
-            return self.dropout1(out[0])  # type: ignore[no-any-return]
+            return self.dropout1(self._attend(self.self_attn, x, x, tgt_mask, tgt_key_padding_mask, tgt_is_causal))  # type: ignore[no-any-return]
 
         def cross(x: Tensor) -> Tensor:
-            out = self.multihead_attn(
-                x,
-                memory,
-                memory,
-                attn_mask=memory_mask,
-                key_padding_mask=memory_key_padding_mask,
-                is_causal=memory_is_causal,
-                need_weights=False,
-            )
-            return self.dropout2(out[0])  # type: ignore[no-any-return]
+            found = self._attend(self.multihead_attn, x, memory, memory_mask, memory_key_padding_mask, memory_is_causal)
+            return self.dropout2(found)  # type: ignore[no-any-return]
 
         x = tgt
         if self.norm_first:
             x = x + own(self.norm1(x))
             x = x + cross(self.norm2(x))
-            return x + self._feed_forward(self.norm3(x))
+            return x + self.dropout3(self._feed_forward(self.norm3(x)))
         x = self.norm1(x + own(x))
         x = self.norm2(x + cross(x))
-        return self.norm3(x + self._feed_forward(x))  # type: ignore[no-any-return]
-
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))  # type: ignore[no-any-return]
+        return self.norm3(x + self.dropout3(self._feed_forward(x)))  # type: ignore[no-any-return]
 
 
 class TransformerEncoder(Module):

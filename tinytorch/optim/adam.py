@@ -13,7 +13,6 @@ from tinytorch.optim.optimizer import (
     Group,
     Optimizer,
     check_not_negative,
-    gradient,
     step_count,
     value_of,
     zeros_like,
@@ -60,26 +59,19 @@ class Adam(Optimizer):
         names = ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ()))
         return {"step": step_count(p), **{name: zeros_like(p) for name in names}}
 
-    def _update(self, group: Group) -> None:
+    def _change(self, p: Tensor, g: Tensor, group: Group) -> None:
         beta1, beta2 = group["betas"]
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            decoupled = group["decoupled_weight_decay"]
-            if decoupled and group["weight_decay"] != 0:
-                p.mul_(1 - group["lr"] * group["weight_decay"])
-            g = gradient(p, 0 if decoupled else group["weight_decay"], group["maximize"])
-            state = self.state[p]
-            mean, square = state["exp_avg"], state["exp_avg_sq"]
-            mean.lerp_(g, 1 - beta1)
-            square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-            if group["amsgrad"]:
-                state["max_exp_avg_sq"].copy_(ops.maximum(state["max_exp_avg_sq"], square))
-                square = state["max_exp_avg_sq"]
-            state["step"] += 1
-            step = value_of(state["step"])
-            denominator = square.sqrt() / (1 - beta2**step) ** 0.5 + group["eps"]
-            p.sub_(mean / denominator * (group["lr"] / (1 - beta1**step)))
+        state = self.state[p]
+        mean, square = state["exp_avg"], state["exp_avg_sq"]
+        mean.lerp_(g, 1 - beta1)
+        square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        if group["amsgrad"]:
+            state["max_exp_avg_sq"].copy_(ops.maximum(state["max_exp_avg_sq"], square))
+            square = state["max_exp_avg_sq"]
+        state["step"] += 1
+        step = value_of(state["step"])
+        denominator = square.sqrt() / (1 - beta2**step) ** 0.5 + group["eps"]
+        p.sub_(mean / denominator * (group["lr"] / (1 - beta1**step)))
 
 
 class AdamW(Adam):
@@ -133,28 +125,21 @@ class NAdam(Optimizer):
         counts = {"step": step_count(p), "mu_product": step_count(p, 1.0)}
         return {**counts, "exp_avg": zeros_like(p), "exp_avg_sq": zeros_like(p)}
 
-    def _update(self, group: Group) -> None:
+    def _change(self, p: Tensor, g: Tensor, group: Group) -> None:
         beta1, beta2 = group["betas"]
         lr, decay = group["lr"], group["momentum_decay"]
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            decoupled = group["decoupled_weight_decay"]
-            if decoupled and group["weight_decay"] != 0:
-                p.mul_(1 - lr * group["weight_decay"])
-            g = gradient(p, 0 if decoupled else group["weight_decay"], group["maximize"])
-            state = self.state[p]
-            state["step"] += 1
-            step = value_of(state["step"])
-            mu = beta1 * (1 - 0.5 * 0.96 ** (step * decay))
-            mu_next = beta1 * (1 - 0.5 * 0.96 ** ((step + 1) * decay))
-            state["mu_product"] *= mu
-            product = value_of(state["mu_product"])
-            state["exp_avg"].lerp_(g, 1 - beta1)
-            state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
-            denominator = (state["exp_avg_sq"] / (1 - beta2**step)).sqrt() + group["eps"]
-            p.sub_(g / denominator * (lr * (1 - mu) / (1 - product)))
-            p.sub_(state["exp_avg"] / denominator * (lr * mu_next / (1 - product * mu_next)))
+        state = self.state[p]
+        state["step"] += 1
+        step = value_of(state["step"])
+        mu = beta1 * (1 - 0.5 * 0.96 ** (step * decay))
+        mu_next = beta1 * (1 - 0.5 * 0.96 ** ((step + 1) * decay))
+        state["mu_product"] *= mu
+        product = value_of(state["mu_product"])
+        state["exp_avg"].lerp_(g, 1 - beta1)
+        state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        denominator = (state["exp_avg_sq"] / (1 - beta2**step)).sqrt() + group["eps"]
+        p.sub_(g / denominator * (lr * (1 - mu) / (1 - product)))
+        p.sub_(state["exp_avg"] / denominator * (lr * mu_next / (1 - product * mu_next)))
 
 
 class Adamax(Optimizer):
@@ -181,16 +166,12 @@ class Adamax(Optimizer):
     def _new_state(self, p: Tensor, group: Group) -> dict[str, Any]:
         return {"step": step_count(p), "exp_avg": zeros_like(p), "exp_inf": zeros_like(p)}
 
-    def _update(self, group: Group) -> None:
+    def _change(self, p: Tensor, g: Tensor, group: Group) -> None:
         beta1, beta2 = group["betas"]
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            g = gradient(p, group["weight_decay"], group["maximize"])
-            state = self.state[p]
-            state["step"] += 1
-            state["exp_avg"].lerp_(g, 1 - beta1)
-            largest = ops.maximum(state["exp_inf"] * beta2, ops.abs(g) + group["eps"])
-            state["exp_inf"].copy_(largest)
-            correction = 1 - beta1 ** value_of(state["step"])
-            p.sub_(state["exp_avg"] / largest * (group["lr"] / correction))
+        state = self.state[p]
+        state["step"] += 1
+        state["exp_avg"].lerp_(g, 1 - beta1)
+        largest = ops.maximum(state["exp_inf"] * beta2, ops.abs(g) + group["eps"])
+        state["exp_inf"].copy_(largest)
+        correction = 1 - beta1 ** value_of(state["step"])
+        p.sub_(state["exp_avg"] / largest * (group["lr"] / correction))

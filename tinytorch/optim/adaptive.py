@@ -12,7 +12,6 @@ from tinytorch.optim.optimizer import (
     Group,
     Optimizer,
     check_not_negative,
-    gradient,
     step_count,
     value_of,
     zeros_like,
@@ -49,22 +48,18 @@ class RMSprop(Optimizer):
             state["grad_avg"] = zeros_like(p)
         return state
 
-    def _update(self, group: Group) -> None:
+    def _change(self, p: Tensor, g: Tensor, group: Group) -> None:
         alpha = group["alpha"]
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            g = gradient(p, group["weight_decay"], group["maximize"])
-            state = self.state[p]
-            state["step"] += 1
-            square = state["square_avg"].mul_(alpha).addcmul_(g, g, value=1 - alpha)
-            if group["centered"]:
-                mean = state["grad_avg"].lerp_(g, 1 - alpha)
-                square = square - mean * mean
-            update = g / (square.sqrt() + group["eps"])
-            if group["momentum"] > 0:
-                update = state["momentum_buffer"].mul_(group["momentum"]).add_(update)
-            p.sub_(update * group["lr"])
+        state = self.state[p]
+        state["step"] += 1
+        square = state["square_avg"].mul_(alpha).addcmul_(g, g, value=1 - alpha)
+        if group["centered"]:
+            mean = state["grad_avg"].lerp_(g, 1 - alpha)
+            square = square - mean * mean
+        update = g / (square.sqrt() + group["eps"])
+        if group["momentum"] > 0:
+            update = state["momentum_buffer"].mul_(group["momentum"]).add_(update)
+        p.sub_(update * group["lr"])
 
 
 class Adagrad(Optimizer):
@@ -94,18 +89,14 @@ class Adagrad(Optimizer):
         total = zeros_like(p).fill_(group["initial_accumulator_value"])
         return {"step": step_count(p), "sum": total}
 
-    def _update(self, group: Group) -> None:
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            g = gradient(p, group["weight_decay"], group["maximize"])
-            state = self.state[p]
-            state["step"] += 1
-            lr = group["lr"]
-            if group["lr_decay"] != 0:
-                lr = lr / (1 + (value_of(state["step"]) - 1) * group["lr_decay"])
-            total = state["sum"].addcmul_(g, g, value=1.0)
-            p.sub_(g / (total.sqrt() + group["eps"]) * lr)
+    def _change(self, p: Tensor, g: Tensor, group: Group) -> None:
+        state = self.state[p]
+        state["step"] += 1
+        lr = group["lr"]
+        if group["lr_decay"] != 0:
+            lr = lr / (1 + (value_of(state["step"]) - 1) * group["lr_decay"])
+        total = state["sum"].addcmul_(g, g, value=1.0)
+        p.sub_(g / (total.sqrt() + group["eps"]) * lr)
 
 
 class Adadelta(Optimizer):
@@ -133,16 +124,12 @@ class Adadelta(Optimizer):
     def _new_state(self, p: Tensor, group: Group) -> dict[str, Any]:
         return {"step": step_count(p), "square_avg": zeros_like(p), "acc_delta": zeros_like(p)}
 
-    def _update(self, group: Group) -> None:
+    def _change(self, p: Tensor, g: Tensor, group: Group) -> None:
         rho, eps = group["rho"], group["eps"]
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            g = gradient(p, group["weight_decay"], group["maximize"])
-            state = self.state[p]
-            state["step"] += 1
-            square, steps = state["square_avg"], state["acc_delta"]
-            square.mul_(rho).addcmul_(g, g, value=1 - rho)
-            delta = (steps + eps).sqrt() / (square + eps).sqrt() * g
-            steps.mul_(rho).addcmul_(delta, delta, value=1 - rho)
-            p.sub_(delta * group["lr"])
+        state = self.state[p]
+        state["step"] += 1
+        square, steps = state["square_avg"], state["acc_delta"]
+        square.mul_(rho).addcmul_(g, g, value=1 - rho)
+        delta = (steps + eps).sqrt() / (square + eps).sqrt() * g
+        steps.mul_(rho).addcmul_(delta, delta, value=1 - rho)
+        p.sub_(delta * group["lr"])

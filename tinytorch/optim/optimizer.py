@@ -107,7 +107,17 @@ class Optimizer:
         return {}
 
     def _update(self, group: Group) -> None:
-        """One step of one group; grad mode is off."""
+        """One step of one group; grad mode is off.  Weight decay joins the gradient, or shrinks the weights beforehand."""
+        decay, apart = group.get("weight_decay", 0), group.get("decoupled_weight_decay", False)
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            if apart and decay != 0:
+                p.mul_(1 - group["lr"] * decay)
+            self._change(p, gradient(p, 0 if apart else decay, group.get("maximize", False)), group)
+
+    def _change(self, p: Tensor, g: Tensor, group: Group) -> None:
+        """One step of one parameter along the gradient ``g``."""
         raise NotImplementedError
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.optim.optimizer import Group, Optimizer, check_not_negative, gradient, zeros_like
+from tinytorch.optim.optimizer import Group, Optimizer, check_not_negative, zeros_like
 from tinytorch.tensor import Tensor
 
 
@@ -39,18 +39,14 @@ class SGD(Optimizer):
         """Zero velocity; with dampening the first gradient counts in full, so the first step must see that it is."""
         return {"momentum_buffer": zeros_like(p)} if group["momentum"] != 0 and group["dampening"] == 0 else {}
 
-    def _update(self, group: Group) -> None:
+    def _change(self, p: Tensor, g: Tensor, group: Group) -> None:
         momentum = group["momentum"]
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            g = gradient(p, group["weight_decay"], group["maximize"])
-            if momentum != 0:
-                state = self.state[p]
-                if "momentum_buffer" not in state:
-                    state["momentum_buffer"] = g.detach().clone()
-                else:
-                    state["momentum_buffer"].mul_(momentum).add_(g, alpha=1 - group["dampening"])
-                velocity = state["momentum_buffer"]
-                g = g.add(velocity, alpha=momentum) if group["nesterov"] else velocity
-            p.sub_(g * group["lr"])
+        if momentum != 0:
+            state = self.state[p]
+            if "momentum_buffer" not in state:
+                state["momentum_buffer"] = g.detach().clone()
+            else:
+                state["momentum_buffer"].mul_(momentum).add_(g, alpha=1 - group["dampening"])
+            velocity = state["momentum_buffer"]
+            g = g.add(velocity, alpha=momentum) if group["nesterov"] else velocity
+        p.sub_(g * group["lr"])
