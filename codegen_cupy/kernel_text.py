@@ -47,7 +47,7 @@ class Source:
 
 def finish(
     e: Emitter, name: str, *, work: Int, block: tuple[int, int], scratch: tuple[Scratch, ...] = (), split: int = 1,
-    max_blocks: int = 2**31 - 1,
+    max_blocks: int = 2**31 - 1, shared: int = 0,
 ) -> Source:  # fmt: skip
     """Wrap the emitted body into a kernel function."""
     body = "\n".join(e.lines)
@@ -70,7 +70,7 @@ def finish(
     return Source(
         name=name, text=f"{helpers}\n\n{code}" if helpers else code, buffers=tuple(b.name for b in buffers), sizes=sizes,
         size_bytes=8 if e.schedule.wide else 4, scratch=scratch, messages=tuple(e.messages), block=block, work=work,
-        split=split, max_blocks=max_blocks,
+        split=split, max_blocks=max_blocks, shared=shared,
     )  # fmt: skip
 
 

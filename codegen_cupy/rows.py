@@ -6,7 +6,8 @@ row sums; with ``split`` also sums over everything, whose last block finishes.  
 A team is ``team`` neighbouring lanes of a warp, or a whole block of several warps.  In a ``column`` block the threads
 of one warp stand side by side along the points and the team stands across warps, so memory is still read in lines.
 Short rows are kept in registers between loops (``Schedule.chunks``): read once, used by every loop.  Where few blocks do
-many points each (``Schedule.blocks``), sums over points wait in registers, and the next point's row is asked for early.
+many points each (``Schedule.blocks``), sums over points wait in registers, and the next point's row is asked for early
+(``ahead``).
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from codegen_cupy.ahead import Ahead, read_row
 from codegen_cupy.body import Emitter, Kept, atomic, safe
 from codegen_cupy.combines import Accumulator
 from codegen_cupy.kernel_text import Scratch, Source, finish
 from codegen_cupy.nest import Flat, Nest, divides, fast_axis, loop_axes, rest_along, vectorizable, walk
 from codegen_cupy.pointwise import unflatten
 from codegen_cupy.schedule import WARP, Schedule, inner_loops
-from codegen_cupy.spell import cast, from_memory, memory_type, register_type, to_memory
+from codegen_cupy.spell import from_memory, memory_type, register_type, to_memory
 from codegen_cupy.twopass import two_pass
 from compiler.loop.ir import Init, Kernel, Load, Loop, Store, Update
 from compiler.sym.expr import Symbol, as_int, ceildiv, coefficient, lift
@@ -29,9 +31,6 @@ from compiler.sym.expr import Symbol, as_int, ceildiv, coefficient, lift
 
 def emit(kernel: Kernel, nest: Nest, schedule: Schedule, name: str) -> Source:
     return RowKernel(kernel, two_pass(nest) if schedule.chunks else nest, schedule).source(name)
-
-
-MOST_AHEAD = 2  # rows that a thread asks for before it needs them; more would take too many registers
 
 
 def gathered(nest: Nest, kernel: Kernel) -> list[tuple[Store, Loop]]:
@@ -70,7 +69,7 @@ class RowKernel:
         self.several = schedule.team > WARP or schedule.kind == "column"
         self.kept = Kept({})
         self.rows: dict[tuple[str, str], tuple[Load, Loop]] = {}  # what the kept rows are first read by
-        self.scalars: list[tuple[Load, str]] = []
+        self.shared = 0  # bytes that the launch gives
         self.gathered: dict[int, tuple[Store, str, Loop]] = {}  # combining stores gathered over the points of a team
 
     # --- the frame ---
@@ -95,7 +94,8 @@ class RowKernel:
         work = as_int(ceildiv(self.nest.points, per_block))
         blocks = s.blocks or 2**31 - 1
         return finish(
-            e, name, work=work, block=block, scratch=tuple(self.scratch), split=s.split * s.cluster, max_blocks=blocks
+            e, name, work=work, block=block, scratch=tuple(self.scratch), split=s.split * s.cluster, max_blocks=blocks,
+            shared=self.shared,
         )
 
     def _points(self, per_block: int) -> None:
@@ -113,25 +113,19 @@ class RowKernel:
             step = "gridDim.x" if per_block == 1 else f"gridDim.x * {per_block}"
             self._declare_kept()
             self._load_common_rows()
-            ahead = self._ahead() if s.prefetch and per_block == 1 else {}
-            if ahead:
-                self._ask(first, points, ahead)
+            ahead = Ahead(e, self.kept, self.rows, self._each_round)
+            if s.prefetch and per_block == 1:
+                ahead.declare()
+            self.shared = ahead.shared
+            ahead.ask(first, points)
             joined = any(x.kind == "reduce" for x in inner_loops(self.nest))
             self.joins = joined and s.team > WARP
             if self.joins:
                 e.line("int turn = 0;  // of two places where warps show their parts: who is late still reads the other one")
             with e.block(f"for ({t} first = {first}; first < {points}; first += {step})"):
                 self._place("first", within if per_block > 1 else None, points)
-                for key, name in ahead.items():
-                    e.pragma("unroll")
-                    e.line(f"for (int c = 0; c < {s.chunks}; ++c) {self.kept.names[key]}[c] = {name}[c];")
-                    self.kept.loaded.add(key)
-                for load, name in self.scalars:
-                    d = e.buffers[load.buffer].dtype
-                    e.line(f"const {memory_type(d)} {name}_now = {name};")
-                    e.staged[id(load)] = cast(from_memory(f"{name}_now", d), d, load.dtype)
-                if ahead:
-                    self._ask(f"first + {step}", points, ahead)
+                ahead.take()
+                ahead.ask(f"first + {step}", points)
                 self._point()
                 if self.joins:
                     e.line("turn ^= 1;")
@@ -282,45 +276,8 @@ class RowKernel:
         for key, (load, loop) in self.rows.items():
             if not isinstance(loop, Flat) and not {n.name for n in lift(load.index).free_symbols} & points:
                 with self._each_round(loop):
-                    self.e.line(self._read_row(self.kept.names[key], load))
+                    self.e.line(read_row(self.e, self.kept.names[key], load))
                 self.kept.loaded.add(key)
-
-    def _ahead(self) -> dict[tuple[str, str], str]:
-        """Variables for what the next point reads: its rows (by key), and its own values (``scalars``)."""
-        e, sch = self.e, self.schedule
-        out: dict[tuple[str, str], str] = {}
-        if len(self.rows.keys() - self.kept.loaded) > MOST_AHEAD:
-            return out
-        for key, (load, loop) in self.rows.items():
-            if key not in self.kept.loaded and not isinstance(loop, Flat):
-                out[key] = f"{safe(load.name)}_next"
-                t = memory_type(e.buffers[load.buffer].dtype)
-                e.line(f"{t if sch.vector == 1 else f'Pack<{t}, {sch.vector}>'} {out[key]}[{sch.chunks}];")
-        points = {a.name for a in self.nest.axes} | set(self.kernel.sizes)
-        for s in self.nest.body if out else ():
-            if isinstance(s, Load) and not s.mask and s.buffer not in self.kernel.writes:
-                names = {n.name for n in lift(s.index).free_symbols}
-                if names and names <= points:
-                    self.scalars.append((s, f"{safe(s.name)}_next"))
-                    e.line(f"{memory_type(e.buffers[s.buffer].dtype)} {safe(s.name)}_next;")
-        return out
-
-    def _ask(self, point: str, points: str, ahead: dict[tuple[str, str], str]) -> None:
-        """Read the rows of another point."""
-        e = self.e
-        with e.block(f"if ({point} < {points})"):
-            e.line(f"const {e.int_type} point = {point};")
-            unflatten(e, self.nest.axes, "point")
-            for load, name in self.scalars:
-                e.line(f"{name} = {safe(load.buffer)}[{e.index(load.index)}];")
-            for key, name in ahead.items():
-                load, loop = self.rows[key]
-                with self._each_round(loop):
-                    e.line(self._read_row(name, load))
-
-    def _read_row(self, name: str, load: Load) -> str:
-        where, v = self.e.index(load.index), self.schedule.vector
-        return f"{name}[c] = {safe(load.buffer)}[{where}];" if v == 1 else f"{name}[c] = load_pack<{v}>({safe(load.buffer)} + {where});"
 
     def _can_keep(self, load: Load, loop: Loop, written: set[str]) -> bool:
         """Plain reads along the row, not of something this kernel writes."""

@@ -25,6 +25,7 @@ from compiler.loop.ir import Init, Int, Kernel, Load, Loop, Store, Update
 from compiler.sym.expr import Expr, Symbol, as_int, lift
 
 WARP = 32
+SHARED_LIMIT = 224 * 1024  # of all shared memory, on a machine that has clusters of blocks; 227 KB is the limit
 SHARED_BYTES = 40 * 1024  # of static shared memory a block may use; 48 KB is the limit
 ONLINE = 16384  # elements: longer rows go through the online softmax, shorter ones stay in registers
 TWO_PASSES = ("softmax", "welford")  # what is reduced in two passes over rows in registers
@@ -52,6 +53,7 @@ class Schedule:
     wide     64-bit indices
     facts    (size symbol, power of two that divides it)
     prefetch row with blocks: a team asks for its next row before it works on this one
+    waits    where the next row waits: "registers" or "shared" memory
     resident blocks that must fit on a multiprocessor together, which bounds a thread's registers; 0: as it comes
     ordered  sums into memory are added in one order, whichever block is first
     stream   results are stored as not to be read again soon
@@ -73,6 +75,7 @@ class Schedule:
     restrict: bool = True
     strict: bool = False
     prefetch: bool = False
+    waits: str = "registers"
     resident: int = 0
     stream: bool = False
     ordered: bool = False
@@ -180,7 +183,7 @@ def splittable(nest: Nest) -> bool:
 
 def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int, points: int) -> Schedule:
     loops = inner_loops(nest)
-    together = clustered(kernel, nest, at)
+    together = waiting(kernel, nest, at) or clustered(kernel, nest, at)
     if together is not None:
         return replace(base, **together)
     vector = _row_vector(kernel, nest, at, length)
@@ -267,6 +270,24 @@ def clustered(kernel: Kernel, nest: Nest, at: Situation) -> dict[str, Any] | Non
             busy = cluster == MOST_BLOCKS or points * cluster >= 2 * MULTIPROCESSORS
             if busy and rounds * vector * word <= held:
                 return dict(kind="row", vector=vector, team=team, threads=team, cluster=cluster, chunks=rounds)
+    return None
+
+
+def waiting(kernel: Kernel, nest: Nest, at: Situation) -> dict[str, Any] | None:
+    """Fields of a schedule in which a few persistent blocks keep a long row in registers while the next one arrives in
+    shared memory: memory is busy all the time, with nobody waiting for it.  None where that does not fit."""
+    fits = clustered(kernel, nest, at)
+    if fits is None or not at.restrict:
+        return None
+    length, points = value_at(inner_loops(nest)[0].extent, at.sizes), value_at(nest.points, at.sizes)
+    vector, bytes_ = _row_vector(kernel, nest, at, length), _row_bytes(kernel, nest)
+    small = min(b.dtype.itemsize for b in kernel.params if b.dtype.kind == "f" and b.shape)
+    for team, blocks in ((512, 2), (1024, 1)):
+        rounds = -(-length // (team * vector))
+        enough = points >= 4 * blocks * MULTIPROCESSORS and rounds * vector * bytes_ / 4 <= HELD_BY_1024
+        if enough and blocks * length * bytes_ <= SHARED_LIMIT and vector * small % 16 == 0:
+            return dict(kind="row", vector=vector, team=team, threads=team, chunks=rounds, blocks=blocks * MULTIPROCESSORS,
+                        resident=blocks, prefetch=True, waits="shared")  # fmt: skip
     return None
 
 

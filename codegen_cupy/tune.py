@@ -78,6 +78,7 @@ def proposals(nest: Nest, start: Schedule, sizes: Mapping[str, int], *, determin
         if start.blocks:
             out["blocks"] = tuple(MULTIPROCESSORS * n for n in (1, 2, 3, 4))
             out["prefetch"] = (True, False)
+            out["waits"] = ("registers", "shared")
             out["resident"] = (1, 2, 3, 4)
         if start.split > 1:
             out["split"] = tuple(max(1, start.split * n // 4) for n in (1, 2, 8))

@@ -182,7 +182,7 @@ def test_few_long_sums_fill_the_machine_evenly(points: int, waves: int) -> None:
 
 
 def test_long_rows_are_shared_by_clusters_where_there_are_any() -> None:
-    for k in (cases.softmax(float32, 64, 131_072), cases.softmax(bfloat16, 8192, 50_304), cases.layer_norm(float32, 64, 20_000)):
+    for k in (cases.softmax(float32, 64, 131_072), cases.softmax(float32, 8192, 50_304), cases.layer_norm(float32, 64, 20_000)):
         (source,) = sources.sources(k, {}).sources
         assert "__cluster_dims__(1, " in source.text and source.split > 1
         assert all("cluster" not in s.text for s in sources.sources(k, {}, clusters=False).sources)
@@ -198,6 +198,47 @@ def test_clusters_compile_for_hopper(make: Callable[[], Kernel], change: dict[st
 
     for source in sources.sources(make(), {}, pick=pick).sources:
         assert nvrtc.compile_text(source.text, "sm_90a")
+
+
+WAITING = [  # a kernel, and its blocks that each do several points while the next row arrives in shared memory
+    (lambda: cases.softmax(bfloat16, 7, 1000), dict(team=64, threads=64, vector=8, chunks=2, blocks=3)),
+    (lambda: cases.softmax(float32, 5, 1024), dict(team=256, threads=256, vector=4, chunks=1, blocks=2)),
+    (lambda: cases.layer_norm(float32, 5, 700), dict(team=32, threads=32, vector=4, chunks=6, blocks=2)),
+    (lambda: cases.layer_norm_backward(9, 512), dict(team=64, threads=64, vector=8, chunks=1, blocks=4)),
+    (lambda: cases.cross_entropy_backward(5, 1000), dict(team=64, threads=64, vector=8, chunks=2, blocks=2)),
+]  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize(("make", "change"), WAITING)
+def test_the_next_row_waits_in_shared_memory(make: Callable[[], Kernel], change: dict[str, Any], check: bool) -> None:
+    k = make()
+    start = arguments(k)
+    want, got = [a.copy() for a in start], [a.copy() for a in start]
+    interp.run_kernel(k, want)
+    run_with(k, got, dict(kind="row", prefetch=True, waits="shared", **change), check=check)
+    for b, g, w in zip(k.params, got, want, strict=True):
+        close(g, w, b.dtype)
+
+
+def test_long_rows_wait_in_shared_memory_where_they_fit() -> None:
+    (source,) = sources.sources(cases.softmax(bfloat16, 8192, 50_304), {}).sources
+    assert source.shared >= 2 * 50_304 and source.max_blocks == 132 and "copies_wait" in source.text
+    for k in (cases.softmax(float32, 8192, 50_304), cases.softmax(bfloat16, 64, 50_304), cases.softmax(bfloat16, 8192, 4096)):
+        assert all(not s.shared for s in sources.sources(k, {}).sources)
+    assert all(not s.shared for s in sources.sources(cases.softmax(bfloat16, 8192, 50_304), {}, restrict=False).sources)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(("make", "change"), WAITING)
+def test_waiting_rows_compile(make: Callable[[], Kernel], change: dict[str, Any]) -> None:
+    def pick(kernel: Kernel, nest: Nest, at: Situation) -> Schedule:
+        s = replace(sources.pick_schedule(kernel, nest, at), kind="row", cluster=1, prefetch=True, waits="shared", **change)
+        return replace(s, vector=min(s.vector, 8))
+
+    for source in sources.sources(make(), {}, pick=pick).sources:
+        assert nvrtc.compile_text(source.text, "sm_80") and nvrtc.compile_text(source.text, "sm_90a")
 
 
 @needs_compiler
