@@ -1,6 +1,7 @@
 """Our own matrix products and convolutions on a GPU: right, and how fast?  ``python benchmarks/gpu_gemm.py [part ...]``.
 
-Parts: ``matmul`` (plain, and with bias and GELU behind), ``conv`` (forward, both gradients).  Every candidate's result is
+Parts: ``matmul`` (plain, and with bias and GELU behind), ``prologue`` (an operand computed while it is loaded), ``conv``
+(forward, both gradients).  Every candidate's result is
 compared with torch's in float64 (or float32 on the card), results poisoned before; times are medians by CUDA events with
 a cold L2.  Beside ours: torch eager (cuBLAS, cuDNN), torch.compile for the fused product, and for convolutions the
 row's own kernel, which copies windows and calls the library.
@@ -24,6 +25,7 @@ from codegen_cupy.following import following  # noqa: E402
 from codegen_cupy.gemm import Problem, Tiles  # noqa: E402
 from codegen_cupy.host import Call, Launch, Memory, Step, View  # noqa: E402
 from codegen_cupy.launch import Block  # noqa: E402
+from codegen_cupy.preceding import computed, preceding  # noqa: E402
 from compiler.loop.build import KernelRecorder, kernel  # noqa: E402
 from compiler.loop.ir import Kernel  # noqa: E402
 from tinytorch.dtypes import DType, bfloat16, float32  # noqa: E402
@@ -157,10 +159,6 @@ def bias_gelu(m: int, n: int, dtype: DType) -> Kernel:
     return kernel(bias_gelu)
 
 
-def look(name: str, t: Any) -> View:
-    return View(name, tuple(t.shape), tuple(t.stride()), 0)
-
-
 MATMULS = [
     ("4096^3", 4096, 4096, 4096, False), ("gpt2 qkv", 16384, 768, 2304, True), ("gpt2 fc", 16384, 768, 3072, True),
     ("gpt2 proj", 16384, 3072, 768, True), ("mlp 4096", 4096, 784, 512, True), ("gpt2 fc dw", 768, 16384, 3072, False),
@@ -181,13 +179,32 @@ def tile_choices(p: Problem) -> list[Tiles]:
     return out
 
 
+def matmul_problem(case: tuple[Any, ...], dtype: DType, fast: bool, *, fused: bool) -> Problem:
+    _, m, k, n, transposed = case
+    y = View("y", (k, n), (1, k) if transposed else (n, 1), 0)
+    then = following(bias_gelu(m, n, dtype), {}, "x", {"x": "product", "b": "b", "y": "out"}) if fused else None
+    p = gemm.matmul(View("x", (m, k), (k, 1), 0), y, View("out", (m, n), (n, 1), 0), dtype, then=then, tf32=fast)
+    assert p is not None
+    return p
+
+
+def matmul_cases(dtype: DType) -> list[tuple[Any, ...]]:
+    if QUICK:
+        return [c for c in MATMULS if dtype is bfloat16 and c[0] in ("4096^3", "gpt2 fc", "gpt2 proj")]
+    return MATMULS if dtype is bfloat16 else MATMULS[:1] + MATMULS[4:5]
+
+
 def matmuls(bench: Bench) -> None:
     torch = bench.torch
+    if QUICK:
+        problems = [matmul_problem(c, bfloat16, False, fused=fused) for c in matmul_cases(bfloat16) for fused in (False, True)]
+        compiled(s for p in problems for t in tile_choices(p) if gemm.possible(p, t) for s in gemm.launches(p, t))
     print("== matmul: us, TFLOP/s in brackets; torch = x @ w (+ bias, gelu), eager | compiled")
     for dtype, fast in ((bfloat16, True), (float32, True), (float32, False)):
-        for name, m, k, n, transposed in MATMULS if dtype is bfloat16 else MATMULS[:1] + MATMULS[4:5]:
-            if left() < 5 or (QUICK and (dtype is not bfloat16 or name not in ("4096^3", "gpt2 fc", "gpt2 proj"))):
-                continue
+        for case in matmul_cases(dtype):
+            name, m, k, n, transposed = case
+            if left() < 5:
+                return
             x, _ = bench.array(m, k, dtype=dtype)
             w, _ = bench.array(*((n, k) if transposed else (k, n)), dtype=dtype, scale=k**-0.5)
             y = w.T if transposed else w
@@ -200,11 +217,7 @@ def matmuls(bench: Bench) -> None:
             product, want = (x.double() @ y.double()), torch.nn.functional.gelu(x.double() @ y.double() + b.double())
             tolerance = 1e-2 if dtype is bfloat16 else 2e-3 if fast else 1e-5
             flops = 2.0 * m * n * k
-            p = gemm.matmul(look("x", x), look("y", y), look("out", out), dtype, tf32=fast)
-            assert p is not None
-            then = following(bias_gelu(m, n, dtype), {}, "x", {"x": "product", "b": "b", "y": "out"})
-            q = gemm.matmul(look("x", x), look("y", y), look("out", out), dtype, then=then, tf32=fast)
-            assert q is not None and then is not None
+            p, q = (matmul_problem(case, dtype, fast, fused=fused) for fused in (False, True))
             print(f"{name} {dtype.name}{' tf32' if p.tf32 else ''}: torch plain {plain:.1f} ({flops / plain * 1e-6:.0f}), with bias and gelu {fused:.1f}")
             ours = trial(bench, p, tile_choices(p), arrays, out, product, tolerance)
             for us, t in sorted(ours, key=lambda r: r[0])[:4]:
@@ -213,6 +226,45 @@ def matmuls(bench: Bench) -> None:
             best = [t for _, t in sorted(ours, key=lambda r: r[0])[:2]]
             for us, t in trial(bench, q, best if QUICK else [default, *best], arrays, out, want, tolerance):
                 print(f"    fused {us:8.1f} ({flops / us * 1e-6:.0f})  {gemm.label(t)}{' (default)' if t == default else ''}")
+
+
+# --- an operand computed while it is loaded ----------------------------------------------------------------------------
+def made_before(m: int, n: int, gelu: bool) -> Kernel:
+    """A cast of float32 to bfloat16, or GELU of a bfloat16 matrix."""
+    dtype = bfloat16 if gelu else float32
+
+    def made_before(k: KernelRecorder) -> None:
+        x = k.param("x", dtype, (m, n), (n, 1))
+        y = k.param("y", bfloat16, (m, n), (n, 1))
+        for i in k.map(m):
+            for j in k.map(n):
+                v = k.cast(k.load(x, i * n + j), dtype=float32)
+                out = k.mul(k.mul(v, 0.5), k.add(k.erf(k.mul(v, 0.7071067811865476)), 1.0)) if gelu else v
+                k.store(y, i * n + j, k.cast(out, dtype=bfloat16))
+
+    return kernel(made_before)
+
+
+def prologues(bench: Bench) -> None:
+    torch = bench.torch
+    print("== operands computed while they are loaded: us; torch: eager, the operand's kernel and the product")
+    for name, m, k, n, gelu in (("weight cast, gpt2 fc", 16384, 768, 3072, False), ("gelu before gpt2 proj", 16384, 3072, 768, True), ("weight cast, 256 rows", 256, 4096, 4096, False)):
+        if left() < 4:
+            return
+        x, _ = bench.array(m, k, dtype=bfloat16)
+        w, _ = bench.array(n, k, dtype=bfloat16 if gelu else float32, scale=k**-0.5)
+        out = torch.empty(m, n, dtype=x.dtype, device="cuda")
+        eager = (lambda: torch.nn.functional.gelu(x) @ w.T) if gelu else (lambda: x @ w.to(torch.bfloat16).T)  # noqa: B023
+        lies = View("x", (m, k), (k, 1), 0), View("w", (k, n), (1, k), 0)
+        p = gemm.matmul(*lies, View("out", (m, n), (n, 1), 0), bfloat16)
+        by = preceding(made_before(*((m, k) if gelu else (n, k)), gelu), {}, {"x": "given", "y": "x" if gelu else "w"})
+        assert p is not None and by is not None
+        q = computed(p, by)
+        assert q is not None
+        arrays = {"x": bench.seen(x), "w": bench.seen(w), "given": bench.seen(x if gelu else w), "out": bench.seen(out)}
+        print(f"{name}: torch {bench.us(eager):.1f}")
+        for us, t in trial(bench, q, gemm.candidates(q, grouped=True)[:2], arrays, out, eager(), 2e-2):
+            print(f"    {us:8.1f}  {gemm.label(t)}")
 
 
 # --- convolutions -----------------------------------------------------------------------------------------------------
@@ -318,10 +370,12 @@ def conv_choices(p: Problem, default: Tiles) -> list[Tiles]:
 
 
 def main() -> None:
-    parts = sys.argv[1:] or ["conv", "matmul"]
+    parts = sys.argv[1:] or ["conv", "prologue", "matmul"]
     bench = Bench()
     if "matmul" in parts:
         matmuls(bench)
+    if "prologue" in parts:
+        prologues(bench)
     if "conv" in parts:
         convs(bench)
     print(f"{time.perf_counter() - began:.0f} s")
