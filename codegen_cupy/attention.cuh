@@ -1,9 +1,10 @@
 // What the attention kernels share: tiles in shared memory, products of tiles, which scores exist, mask and dropout.
 // The program writes before this text: elem (bf16 or f16), mask_elem; D (head size, a multiple of 8), DP (D rounded up
-// to 16), THREADS; CAUSAL, MASK (0 none, 1 bool, 2 added), DROPOUT; SCALE, DROP (probability); MT, WARPS and
-// GROUPS: products by four warps together (wgmma; MT is 1, DP a multiple of 64) or by each warp for itself (mma.sync).
+// to 16, or to 64 with GROUPS: the rest is zeros), THREADS; CAUSAL, MASK (0 none, 1 bool, 2 added), DROPOUT; SCALE, DROP (probability); MT, WARPS and
+// GROUPS: products by four warps together (wgmma; MT is 1) or by each warp for itself (mma.sync).
 
 constexpr int PITCH = GROUPS ? 64 : DP + 8;  // from row to row of a tile; DP + 8: eight rows start in eight different bank groups
+constexpr int DEEP = (D + 15) / 16;  // steps of 16 of a product along the head
 constexpr float LOG2E = 1.4426950408889634f, LN2 = 0.6931471805599453f;
 constexpr float FACTOR = MASK == 2 ? LOG2E : SCALE * LOG2E;  // from a score to the exponent of 2
 #define MINUS_INFINITY __int_as_float(0xff800000)
@@ -67,15 +68,15 @@ template <int ROWS> __device__ __forceinline__ void rows_of(unsigned (&a)[4], co
     int lane = threadIdx.x % 32;
     load_matrices(a, tile + spot<ROWS>(row + lane % 16, step * 16 + lane / 16 * 8));
 }
-template <int ROWS, int MT> __device__ __forceinline__ void rows_of(unsigned (&a)[MT][DP / 16][4], const elem* tile, int row) {
+template <int ROWS, int MT> __device__ __forceinline__ void rows_of(unsigned (&a)[MT][DEEP][4], const elem* tile, int row) {
 #pragma unroll
     for (int m = 0; m < MT; ++m)
 #pragma unroll
-        for (int step = 0; step < DP / 16; ++step) rows_of<ROWS>(a[m][step], tile, row + 16 * m, step);
+        for (int step = 0; step < DEEP; ++step) rows_of<ROWS>(a[m][step], tile, row + 16 * m, step);
 }
 
 // Operands that stay in registers through a walk: said once a round, after the wait for the products that read them.
-template <int MT> __device__ __forceinline__ void keep(unsigned (&a)[MT][DP / 16][4]) {
+template <int MT> __device__ __forceinline__ void keep(unsigned (&a)[MT][DEEP][4]) {
     if constexpr (GROUPS) wgmma_keep(a[0]);
 }
 
@@ -92,15 +93,15 @@ template <int X_ROWS, int FROM, int NT>
 __device__ __forceinline__ void group_rows_times_rows(float (&c)[NT][4], const elem* x, const elem* y) {
     wgmma_64x64x16<0, FROM, true>(c, x, y + 8 * FROM * 64, 0);
 #pragma unroll
-    for (int step = 1; step < DP / 16; ++step)
+    for (int step = 1; step < DEEP; ++step)
         wgmma_64x64x16<0, FROM, false>(c, x + step / 4 * X_ROWS * 64, y + (step / 4 * 8 * NT + 8 * FROM) * 64, step % 4);
     if constexpr (FROM + 8 < NT) group_rows_times_rows<X_ROWS, FROM + 8>(c, x, y);
 }
 template <int FROM, int NT>
-__device__ __forceinline__ void group_rows_times_rows(float (&c)[NT][4], const unsigned (&x)[DP / 16][4], const elem* y) {
+__device__ __forceinline__ void group_rows_times_rows(float (&c)[NT][4], const unsigned (&x)[DEEP][4], const elem* y) {
     wgmma_64x64x16<0, FROM, true>(c, x[0], y + 8 * FROM * 64, 0);
 #pragma unroll
-    for (int step = 1; step < DP / 16; ++step)
+    for (int step = 1; step < DEEP; ++step)
         wgmma_64x64x16<0, FROM, false>(c, x[step], y + (step / 4 * 8 * NT + 8 * FROM) * 64, step % 4);
     if constexpr (FROM + 8 < NT) group_rows_times_rows<FROM + 8>(c, x, y);
 }
@@ -113,7 +114,7 @@ __device__ __forceinline__ void rows_times_rows(float (&c)[MT][NT][4], const ele
     int lane = threadIdx.x % 32;
     const elem* at = y + (lane % 8 + lane / 16 * 8) * PITCH + lane / 8 % 2 * 8;
 #pragma unroll
-    for (int step = 0; step < DP / 16; ++step) {
+    for (int step = 0; step < DEEP; ++step) {
         unsigned a[MT][4];
 #pragma unroll
         for (int m = 0; m < MT; ++m) rows_of<X_ROWS>(a[m], x, row + 16 * m, step);
@@ -132,13 +133,13 @@ __device__ __forceinline__ void rows_times_rows(float (&c)[MT][NT][4], const ele
 
 // The same with x in registers.
 template <int MT, int NT>
-__device__ __forceinline__ void rows_times_rows(float (&c)[MT][NT][4], const unsigned (&x)[MT][DP / 16][4], const elem* y) {
+__device__ __forceinline__ void rows_times_rows(float (&c)[MT][NT][4], const unsigned (&x)[MT][DEEP][4], const elem* y) {
     if constexpr (GROUPS) return group_rows_times_rows<0>(c[0], x[0], y);
     clear(c);
     int lane = threadIdx.x % 32;
     const elem* at = y + (lane % 8 + lane / 16 * 8) * PITCH + lane / 8 % 2 * 8;
 #pragma unroll
-    for (int step = 0; step < DP / 16; ++step) {
+    for (int step = 0; step < DEEP; ++step) {
 #pragma unroll
         for (int n = 0; n < NT; n += 2) {
             unsigned b[4];

@@ -24,6 +24,7 @@ from codegen_cupy.attention_tiles import (
     keys_shared,
     keys_tiles,
     own_rows,
+    padded,
     queries_shared,
     queries_tiles,
 )  # fmt: skip
@@ -102,9 +103,8 @@ def _finish(name: str, constants: list[str], parts: Sequence[str], tiles: Tiles 
 def _tile_source(
     p: Problem, name: str, file: str, tiles: Tiles, shared: int, params: Any, more: Sequence[str] = ()
 ) -> Source:
-    dp = -(-p.sizes[5] // 16) * 16
     constants = [*_constants(p, name), *more] + [
-        f"constexpr int DP = {dp}, WARPS = {tiles.warps}, THREADS = {32 * tiles.warps}, MT = {tiles.m};",
+        f"constexpr int DP = {padded(p.sizes[5], tiles)}, WARPS = {tiles.warps}, THREADS = {32 * tiles.warps}, MT = {tiles.m};",
         f"constexpr int OTHER = {tiles.other}, STAGES = {tiles.stages}, RESIDENT = {tiles.resident};",
         f"constexpr bool REGISTERS = {_flag(tiles.registers)}, GROUPS = {_flag(tiles.groups)}, AHEAD = {_flag(tiles.ahead)};",
     ]

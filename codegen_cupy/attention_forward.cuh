@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     for (int tile = 0; tile < STAGES - 1 + LATE; ++tile) ask(tile);
 
     float mixed[MT][DP / 8][4], s[MT][NT][4], peak[MT][2], total[MT][2], fade[MT][2];
-    unsigned q_rows[MT][DP / 16][4], weights[MT][NT / 2][4];  // q_rows: unused unless REGISTERS
+    unsigned q_rows[MT][DEEP][4], weights[MT][NT / 2][4];  // q_rows: unused unless REGISTERS
     clear(mixed);
 #pragma unroll
     for (int m = 0; m < MT; ++m) {

@@ -68,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     for (int tile = 0; tile < STAGES - 1; ++tile) ask(tile);
 
     float sum_k[MT][DP / 8][4], sum_v[MT][DP / 8][4];
-    unsigned k_rows[MT][DP / 16][4], v_rows[MT][DP / 16][4];  // unused unless REGISTERS
+    unsigned k_rows[MT][DEEP][4], v_rows[MT][DEEP][4];  // unused unless REGISTERS
     clear(sum_k);
     clear(sum_v);
 

@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     for (int tile = 0; tile < STAGES - 1; ++tile) ask(tile);
 
     float sum[MT][DP / 8][4], level[MT][2], drop[MT][2];
-    unsigned q_rows[MT][DP / 16][4], g_rows[MT][DP / 16][4];  // unused unless REGISTERS
+    unsigned q_rows[MT][DEEP][4], g_rows[MT][DEEP][4];  // unused unless REGISTERS
     clear(sum);
 #pragma unroll
     for (int m = 0; m < MT; ++m)

@@ -37,9 +37,9 @@ def has_wgmma() -> bool:
     return emulated() or not cuda_available() or machine.architecture() == "sm_90a"
 
 
-def may_group(d: int) -> bool:
-    """Is a row of the head one or two whole panels of 64 columns, and is there ``wgmma``?"""
-    return -(-d // 16) * 16 in (64, 128) and has_wgmma()
+def may_group(d: int, most: int = 256) -> bool:
+    """Is there ``wgmma``, and are the head's rows, padded to 64s, worth it and not too long for the registers?"""
+    return 32 < d <= most and has_wgmma()
 
 
 def forward_tiles(d: int) -> list[Tiles]:
@@ -48,7 +48,7 @@ def forward_tiles(d: int) -> list[Tiles]:
 
 def keys_tiles(d: int) -> list[Tiles]:
     """For gradients of keys and values; own rows are columns of the scores."""
-    return [*(_group_keys(d) if may_group(d) else ()), *_warp_keys(d)]
+    return [*(_group_keys(d) if may_group(d, 128) else ()), *_warp_keys(d)]
 
 
 def queries_tiles(d: int) -> list[Tiles]:
@@ -58,13 +58,13 @@ def queries_tiles(d: int) -> list[Tiles]:
 
 def fused_tiles(d: int) -> list[Tiles]:
     """For all gradients at once."""
-    return [t for t in [*(_group_fused(d) if may_group(d) else ()), *_warp_fused(d)] if shares_evenly(d, t)]
+    return [t for t in [*(_group_fused(d) if may_group(d, 128) else ()), *_warp_fused(d)] if shares_evenly(d, t)]
 
 
 def shares_evenly(d: int, t: Tiles) -> bool:
     """Can the warps divide a tile of dQ, ``other`` rows by ``d`` columns, into equal parts of whole 16s?"""
     row_parts = t.other // 16
-    return t.warps % row_parts == 0 and -(-d // 16) * 16 % (16 * (t.warps // row_parts)) == 0
+    return t.warps % row_parts == 0 and padded(d, t) % (16 * (t.warps // row_parts)) == 0
 
 
 def _group(warps: int, other: int, stages: int, resident: int, *, held: bool, ahead: bool = False) -> Tiles:
@@ -78,6 +78,11 @@ def _group_forward(d: int) -> list[Tiles]:
             _group(4, 128, 2, 2, held=True, ahead=True), _group(16, 64, 2, 1, held=False, ahead=True),
             _group(12, 128, 2, 1, held=False), _group(12, 128, 2, 1, held=False, ahead=True),
             _group(12, 64, 3, 1, held=True, ahead=True), _group(8, 128, 2, 1, held=True, ahead=True),
+        ]  # fmt: skip
+    if d > 128:
+        return [
+            _group(8, 64, 2, 1, held=False, ahead=True), _group(8, 64, 2, 1, held=False), _group(4, 64, 2, 1, held=False, ahead=True),
+            _group(4, 64, 2, 1, held=False),
         ]  # fmt: skip
     return [
         _group(4, 64, 2, 2, held=True, ahead=True), _group(8, 128, 2, 1, held=False, ahead=True),
@@ -107,10 +112,10 @@ def _warp_forward(d: int) -> list[Tiles]:
 def _group_keys(d: int) -> list[Tiles]:
     if d <= 64:
         return [
-            _group(12, 64, 2, 1, held=False), _group(8, 128, 2, 1, held=False), _group(4, 64, 2, 2, held=False),
+            _group(4, 64, 2, 2, held=False), _group(8, 128, 2, 1, held=False), _group(12, 64, 2, 1, held=False),
             _group(8, 64, 2, 1, held=True), _group(4, 64, 2, 2, held=True), _group(8, 64, 2, 1, held=False), _group(8, 64, 3, 1, held=False),
         ]  # fmt: skip
-    return [_group(4, 64, 2, 1, held=False), _group(8, 64, 2, 1, held=False)]
+    return [_group(8, 64, 2, 1, held=False), _group(4, 64, 2, 1, held=False)]
 
 
 def _warp_keys(d: int) -> list[Tiles]:
@@ -128,9 +133,11 @@ def _warp_keys(d: int) -> list[Tiles]:
 def _group_queries(d: int) -> list[Tiles]:
     if d <= 64:
         return [
-            _group(8, 64, 2, 2, held=False), _group(4, 64, 2, 3, held=False), _group(8, 128, 2, 1, held=False),
+            _group(4, 64, 2, 3, held=False), _group(8, 64, 2, 2, held=False), _group(8, 128, 2, 1, held=False),
             _group(12, 64, 2, 1, held=True), _group(8, 64, 2, 1, held=True),
         ]  # fmt: skip
+    if d > 128:
+        return [_group(4, 64, 2, 1, held=False), *([_group(8, 64, 2, 1, held=False)] if d <= 192 else ())]
     return [_group(4, 64, 2, 2, held=False), _group(8, 64, 2, 1, held=False), _group(8, 64, 2, 1, held=True)]
 
 
@@ -169,10 +176,15 @@ def own_rows(tiles: Tiles) -> int:
     return 16 * tiles.m * tiles.warps
 
 
+def padded(d: int, tiles: Tiles) -> int:
+    """The head size a tile has room for: whole steps of a product, whole panels of 64 columns for groups."""
+    unit = 64 if tiles.groups else 16
+    return -(-d // unit) * unit
+
+
 def room(d: int, rows: int, tiles: Tiles) -> int:
     """What a tile takes of shared memory, in bytes."""
-    wide = -(-d // 16) * 16
-    return 2 * rows * (wide if tiles.groups else wide + 8)
+    return 2 * rows * (padded(d, tiles) + (0 if tiles.groups else 8))
 
 
 def forward_shared(d: int, tiles: Tiles) -> int:

@@ -100,6 +100,7 @@ CASES: list[tuple[Any, str, dict[str, Any], Tiles]] = [
     ((1, 2, 1, 90, 75, 64, 64), "bfloat16", {"causal": True}, GROUP),
     ((1, 1, 1, 150, 130, 64, 64), "float16", {}, replace(GROUP, warps=8, stages=3, registers=False)),
     ((1, 1, 1, 70, 130, 120, 120), "bfloat16", {"mask": "bool"}, replace(GROUP, other=128, ahead=False)),
+    ((1, 1, 1, 70, 75, 72, 72), "bfloat16", {"causal": True}, GROUP),  # a panel and an eighth
     ((1, 2, 1, 80, 90, 56, 56), "float16", {"causal": True, "mask": "added", "dropout": 0.3}, GROUP),
 ]
 
@@ -115,11 +116,11 @@ def test_kernels_are_the_row(number: int) -> None:
     compare(back_arrays, back_wants, TOLERANCE[kind])
 
 
-@pytest.mark.parametrize(("d", "groups"), [(64, False), (64, True), (256, False)])
+@pytest.mark.parametrize(("d", "groups"), [(64, False), (64, True), (96, True), (256, False), (256, True)])
 def test_proposed_tiles(d: int, groups: bool) -> None:
-    """The first of each kind."""
+    """The first of each kind; long heads have no groups for keys."""
     forward_tiles, keys_tiles, queries_tiles = (
-        next(t for t in propose(d) if t.groups == groups)
+        next((t for t in propose(d) if t.groups == groups), propose(d)[0])
         for propose in (attention_tiles.forward_tiles, attention_tiles.keys_tiles, attention_tiles.queries_tiles)
     )
     (forward, arrays, wants), (backward, back_arrays, back_wants) = Case((1, 1, 1, 140, 140, d, d), "bfloat16", causal=True).both()
@@ -168,7 +169,7 @@ def test_compiles_for_gpus(number: int, arch: str) -> None:
 
 
 def test_every_proposed_tile_fits() -> None:
-    for d in (64, 128, 256):
+    for d in (32, 64, 96, 128, 192, 200, 256):
         for propose, shared in (
             (attention_tiles.forward_tiles, attention_tiles.forward_shared),
             (attention_tiles.keys_tiles, attention_tiles.keys_shared),
