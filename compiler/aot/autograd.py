@@ -50,7 +50,8 @@ def aot_autograd(
         with timing.phase("joint"):
             joint = trace_joint(gm, example_inputs, decompositions=decompositions)
         kind = "joint" if joint.training else "graph"
-        logs.artifact("joint", f"{kind} {getattr(gm, 'class_name', '')}".strip(), joint.module.code)
+        if logs.enabled("joint"):
+            logs.artifact("joint", f"{kind} {getattr(gm, 'class_name', '')}".strip(), joint.module.code)
         return compile_joint(
             joint,
             fw_compiler if joint.training else inference_compiler or fw_compiler,
@@ -198,7 +199,7 @@ def _drop_repeats(forward: GraphModule, count: int) -> None:
     extras = [n for n in dict.fromkeys(outs[count:]) if isinstance(n, Node)]
     fresh = [n for n in extras if n.op != "placeholder" and n not in outs[:count]]
     node.args = ((*outs[:count], *fresh),)
-    forward.recompile()
+    forward.changed()
 
 
 # --- compilers --------------------------------------------------------------------------------------------------------

@@ -265,9 +265,11 @@ class _Finish:
 
     def _mutations(self) -> list[Mutation]:
         found = []
+        seen: set[int] = set()
         for i, t in enumerate(self.inputs):
-            if not isinstance(t, Tensor) or any(t is u for u in self.inputs[:i]):
+            if not isinstance(t, Tensor) or id(t) in seen:
                 continue
+            seen.add(id(t))
             memory = self.tracer.place(t).memory
             if memory.version and memory.origin == i:
                 tracked = _history(t) != self.histories[i]

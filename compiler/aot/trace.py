@@ -147,9 +147,7 @@ class Tracer:
     # --- places and values ---
     def graph_input(self, name: str) -> Node:
         """A placeholder after those there are."""
-        inputs = self.graph.placeholders
-        with self.graph.inserting_after(inputs[-1]) if inputs else self.graph.inserting_before(None):
-            return self.graph.placeholder(name)
+        return self.graph.input(name)
 
     def input(self, name: str, t: Any, origin: int | None = None) -> Node:
         """A placeholder whose value ``t``, a tensor or a size, is."""

@@ -109,7 +109,7 @@ def lift_attributes(module: GraphModule) -> tuple[GraphModule, list[Any]]:
             made[node.target].meta = dict(node.meta)
         node.replace_all_uses_with(made[node.target])
         graph.erase_node(node)
-    module.recompile()
+    module.changed()
     return module, [module.attributes[name]._data for name in made]
 
 

@@ -372,9 +372,7 @@ class Tracer:
 
     def _placeholder(self, value: TensorValue | SymIntValue, example: Any) -> Node:
         assert value.source is not None
-        last = next((n for n in reversed(self.graph.nodes) if n.op == "placeholder"), None)
-        with self.graph.inserting_after(last) if last is not None else self.graph.inserting_before():
-            node = self.graph.placeholder(input_name(value.source.text))
+        node = self.graph.input(input_name(value.source.text))
         node.meta["val"] = example
         node.meta["source"] = value.source.text
         node.meta["stack"] = self.stack_rows()

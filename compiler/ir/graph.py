@@ -265,6 +265,7 @@ class Graph:
         self._root = Node(self, "", "root", "root", (), {})
         self._at = self._root  # new nodes go right before this one
         self._names = Namespace()
+        self._last_input: Node | None = None  # as far as ``input`` knows: looking for it each time would be a walk each time
 
     @property
     def nodes(self) -> NodeList:
@@ -291,7 +292,18 @@ class Graph:
 
     def placeholder(self, name: str, default: Any = ...) -> Node:
         """An input.  Comes after the other inputs if the insert point is at the end."""
+        self._last_input = None
         return self.create_node("placeholder", name, () if default is ... else (default,), name=name)
+
+    def input(self, name: str) -> Node:
+        """A further input, after those there are, wherever new nodes go now."""
+        last = self._last_input
+        if last is None or last._erased:
+            last = next((n for n in reversed(self.nodes) if n.op == "placeholder"), None)
+        with self.inserting_after(last) if last is not None else self.inserting_before():
+            node = self.placeholder(name)
+        self._last_input = node
+        return node
 
     def get_attr(self, qualified_name: str, name: str | None = None) -> Node:
         return self.create_node("get_attr", qualified_name, name=name)

@@ -44,8 +44,12 @@ class GraphModule:
 
     def recompile(self) -> printer.Source:
         """Forget the generated code after a change of the graph; returns the new source."""
-        self._forward = None
+        self.changed()
         return printer.source(self.graph)
+
+    def changed(self) -> None:
+        """Forget the generated code; the next call makes it anew."""
+        self._forward = None
 
     def _build(self) -> Callable[..., Any]:
         # The text that runs is in linecache, so tracebacks and debuggers show it.

@@ -34,7 +34,7 @@ class Pass:
         verify(gm)
         changes = int(self.run(gm))
         if changes:
-            gm.recompile()
+            gm.changed()
         try:
             verify(gm)
         except VerifyError as e:

@@ -28,5 +28,5 @@ PASSES: tuple[Callable[[Graph], bool], ...] = (drop_unused, fold, simplify, merg
 def tidy(module: GraphModule) -> GraphModule:
     for one in PASSES:
         one(module.graph)
-    module.recompile()
+    module.changed()
     return module
