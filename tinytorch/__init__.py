@@ -74,7 +74,7 @@ _ROOMS = frozenset({
     "accelerator", "amp", "backends", "compiler", "cuda", "distributions", "func", "linalg", "optim", "random", "serialization",
     "testing", "utils",
 })  # fmt: skip
-_FROM_ROOMS = {"save": "serialization", "load": "serialization", "autocast": "amp"}
+_FROM_ROOMS = {"save": "serialization", "load": "serialization", "autocast": "amp", "GradScaler": "amp"}
 
 
 def compile(model: Any = None, **options: Any) -> Any:  # noqa: A001

@@ -15,6 +15,7 @@ import numpy as np
 
 from tinytorch import dtypes, ops, printing
 from tinytorch.functions import (
+    assembly,
     complexes,
     creation,
     decompositions,
@@ -41,18 +42,20 @@ METHODS: dict[Any, str] = {
         logical_xor bitwise_not bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift fmod remainder
         floor_divide maximum minimum fmax fmin copysign eq ne lt le gt ge less less_equal greater greater_equal not_equal
         clamp clip clamp_min clamp_max masked_fill isclose lerp addcmul addcdiv logit hypot logaddexp xlogy positive
-        negative absolute subtract multiply divide true_divide deg2rad rad2deg""",
+        negative absolute subtract multiply divide true_divide deg2rad rad2deg erfc
+        signbit isposinf isneginf""",
     complexes: "conj",
     reduction: """
         sum nansum mean prod any all count_nonzero var std amax amin aminmax argmax argmin max min cumsum cumprod cummax
         cummin logcumsumexp logsumexp sort argsort topk kthvalue median quantile
-        nanquantile norm dist""",
+        nanquantile norm dist nanmean""",
     shape: """
         reshape view view_as reshape_as flatten ravel unflatten unsqueeze squeeze permute transpose swapaxes swapdims t
         movedim moveaxis expand expand_as broadcast_to diagonal diag diag_embed unfold narrow select unbind split chunk
         tensor_split repeat tile repeat_interleave flip fliplr flipud roll rot90 tril triu""",
+    assembly: "diagflat diff",
     decompositions: "inverse",
-    linalg: "matmul mm bmm mv dot outer ger addmm addmv addr baddbmm trace",
+    linalg: "matmul mm bmm mv dot outer ger addmm addmv addr baddbmm trace inner kron cross",
     indexing: """
         gather scatter scatter_add scatter_reduce index_select index_add index_copy index_fill index_put masked_select
         masked_scatter take nonzero argwhere unique bincount take_along_dim""",
@@ -70,7 +73,7 @@ INPLACE = """
     clamp clip clamp_min clamp_max masked_fill lerp addcmul addcdiv logical_not logical_and logical_or logical_xor
     bitwise_not bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift eq ne lt le gt ge cumsum
     cumprod tril triu scatter scatter_add scatter_reduce index_add index_copy index_fill masked_scatter nan_to_num
-    negative multiply divide subtract copysign addmm baddbmm addr logit hypot""".split()
+    negative multiply divide subtract copysign addmm baddbmm addr logit hypot erfc true_divide xlogy""".split()
 
 
 def _inplace(fn: Callable[..., Any]) -> Callable[..., Tensor]:
@@ -334,9 +337,10 @@ def _attach_members() -> None:
         "transpose_": lambda self, a, b: _rebind(self, self.transpose(a, b)),
         "t_": lambda self: _rebind(self, self.t()),
         "set_": _set,
-        "diff": lambda self, n=1, dim=-1: (
-            self.narrow(dim, 1, self.shape[dim] - 1) - self.narrow(dim, 0, self.shape[dim] - 1)
-        ),
+        "where": lambda self, condition, other: pointwise.where(condition, self, other),
+        "pin_memory": lambda self, device=None: self.clone(),
+        "is_pinned": lambda self, device=None: False,
+        "detach_": _detach_,
         "apply_": _apply_,
         "bernoulli_": random.bernoulli_,
     }
@@ -383,6 +387,14 @@ def _rebind(self: Tensor, view: Tensor) -> Tensor:
         self._chain, self._view_version = chain, -1
     elif base is self and view._node is not None:
         self._set_history(*view._made_by())
+    return self
+
+
+def _detach_(self: Tensor) -> Tensor:
+    """Leave the history behind, in place; a view cannot."""
+    if self._base is not None:
+        raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+    self._forget_history()
     return self
 
 

@@ -42,3 +42,10 @@ for eq, *shapes in [
 ]:  # fmt: skip
     names = "xyz"[: len(shapes)]
     case(f"einsum {eq}", f"torch.einsum('{eq}', {', '.join(names)})", ("float32", "float64"), **{n: T(s) for n, s in zip(names, shapes, strict=True)})
+
+for name, x, y in (("1", (4,), (4,)), ("2", (3, 4), (2, 4)), ("3", (2, 3, 4), (4,)), ("0", (), (2, 3))):
+    CASES.append(Case(f"inner.{name}", "torch.inner(a, b)", {"a": T(x), "b": T(y)}, ("float64",)))
+for name, x, y in (("2", (2, 3), (3, 2)), ("mixed", (3,), (2, 2)), ("3", (2, 1, 3), (2, 2))):
+    CASES.append(Case(f"kron.{name}", "torch.kron(a, b)", {"a": T(x), "b": T(y)}, ("float64",)))
+CASES.append(Case("cross", "torch.cross(a, b, dim=1)", {"a": T((4, 3)), "b": T((4, 3))}, ("float64",)))
+CASES.append(Case("cross.method", "a.cross(b, dim=0)", {"a": T((3, 2)), "b": T((3, 2))}, ("float64",)))

@@ -188,3 +188,8 @@ for _i in range(80):
     (_a, _left), (_b, _right) = look(0, _sizes, _n[:4]), look(1, _sizes, _n[4:8])
     _how = ("{0} + {1}", "torch.where({0} > 0, {0}, {1})", "torch.maximum({0}, {1})", "({0}).clone() * 2", "torch.exp({0}) > {1}")[_n[11] % 5]
     case(f"layouts.{_i}", _how.format(_left, _right), ("float32",), grad=False, a=_a, b=_b)
+
+for name in ("signbit", "isposinf", "isneginf"):
+    case(f"{name}.edges", f"torch.{name}(a)", WIDE, grad=False, a=T((4, 8), "edges"))
+case("erfc", "torch.erfc(a)", ("float32", "float64"), a=T((3, 4)))
+case("where.method", "a.where(a > b, b)", ("float32",), a=T((3, 4)), b=T((4,)))

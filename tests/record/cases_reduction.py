@@ -122,3 +122,6 @@ for shape in ((0, 3), (3, 0), (2, 0, 4)):
     for expr in ("a.sum()", "a.mean()", "a.prod()", "a.max()", "a.argmin(1)", "a.max(1)", "a.view(-1)", "a.softmax(-1)", "a.sum(0)",
                  "a.mean(1)", "a.any()", "a.all(0)", "a.cumsum(0)", "a.sort()", "a.logsumexp(-1)", "a.norm()", "a.amax(1)", "a.var(0)"):  # fmt: skip
         case(f"empty {shape} {expr}", expr, ("float32",), grad=expr != "a.var(0)", a=T(shape))
+
+case("nanmean", "torch.nanmean(a)", ("float32",), a=T((3, 4)))
+case("nanmean.dim", "torch.where(a > 0, a, float('nan')).nanmean(1, keepdim=True)", ("float32",), a=T((3, 4)))

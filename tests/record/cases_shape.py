@@ -228,3 +228,15 @@ torch.stack([a, a])
     case(f"empty: {one}", one, a=T((0, 3)))
 for dtype_case in ("a.t()", "torch.cat([a, a])", "a.flip(0)", "a.tril()", "a.repeat(1, 2)", "a.reshape(-1)", "a.unfold(0, 2, 1)"):
     case(f"types: {dtype_case}", dtype_case, ("float64", "float16", "bfloat16", "int64", "int8", "uint8", "bool", "complex64"), a=M)
+
+for n, x in enumerate((T(()), V, M, A)):
+    for k in (1, 2, 3):
+        case(f"atleast_{k}d.{n}", f"torch.atleast_{k}d(a)", a=x)
+case("atleast_2d.more", "torch.atleast_2d(a, b)", a=V, b=T(()))
+case("column_stack", "torch.column_stack((a, b, c))", a=V, b=T((6, 2)), c=V)
+case("diagflat", "torch.diagflat(a)", a=T((2, 2)))
+case("diagflat.off", "a.diagflat(-1)", a=V)
+case("block_diag", "torch.block_diag(a, b, c)", a=M, b=V, c=T((2, 1)))
+case("diff", "torch.diff(a)", ("float32", "int64"), a=M)
+case("diff.twice", "a.diff(n=2, dim=0)", a=M)
+case("diff.more", "torch.diff(a, dim=0, prepend=b, append=b)", a=M, b=T((1, 4)))

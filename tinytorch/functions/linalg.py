@@ -176,3 +176,37 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     x = a.permute(*keep_a, *left).reshape(-1, inner)
     y = b.permute(*right, *keep_b).reshape(inner, -1)
     return ops.matmul(x, y).reshape(shape)
+
+
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """Products over the last dimension of both."""
+    if not input.ndim or not other.ndim:
+        return ops.mul(input, other)  # type: ignore[no-any-return]
+    if input.shape[-1] != other.shape[-1]:
+        raise RuntimeError(
+            f"inner() the last dimension must match on both input tensors but got shapes {list(input.shape)} and {list(other.shape)}"
+        )
+    return tensordot(input, other, ([-1], [-1]))
+
+
+def kron(input: Tensor, other: Tensor) -> Tensor:
+    """Kronecker's product: a copy of ``other`` in the place of each element."""
+    n = max(input.ndim, other.ndim)
+    a, b = (x.reshape(*(1,) * (n - x.ndim), *x.shape) for x in (input, other))
+    pairs = ops.mul(
+        a.reshape(*(s for size in a.shape for s in (size, 1))), b.reshape(*(s for size in b.shape for s in (1, size)))
+    )
+    return pairs.reshape(*(x * y for x, y in zip(a.shape, b.shape, strict=True)))  # type: ignore[no-any-return]
+
+
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+    """The vector product along ``dim`` (else the first dimension of size 3)."""
+    if dim is None:
+        dim = next((i for i, s in enumerate(input.shape) if s == 3), None)
+        if dim is None:
+            raise RuntimeError("no dimension of size 3 in input")
+    if input.shape[dim] != 3 or other.shape[dim] != 3:
+        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {input.shape[dim]} and {other.shape[dim]}")
+    turned = [[x.roll(-k, dim) for k in (1, 2)] for x in (input, other)]
+    (a1, a2), (b1, b2) = turned
+    return ops.sub(ops.mul(a1, b2), ops.mul(a2, b1))  # type: ignore[no-any-return]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tinytorch.functions import (
+    assembly,
     complexes,
     creation,
     decompositions,
@@ -37,19 +38,21 @@ PUBLIC: dict[Any, str] = {
         logical_and logical_or logical_xor bitwise_not bitwise_and bitwise_or bitwise_xor bitwise_left_shift
         bitwise_right_shift fmod remainder floor_divide maximum minimum fmax fmin copysign eq ne lt le gt ge less
         less_equal greater greater_equal not_equal clamp clip clamp_min clamp_max where masked_fill isclose lerp addcmul
-        addcdiv logit hypot logaddexp xlogy positive rsub subtract multiply divide true_divide deg2rad rad2deg""",
+        addcdiv logit hypot logaddexp xlogy positive rsub subtract multiply divide true_divide deg2rad rad2deg
+        erfc signbit isposinf isneginf""",
     complexes: "conj real imag complex polar",
     reduction: """
         sum nansum mean prod any all count_nonzero var std var_mean std_mean amax amin aminmax argmax argmin max min
         cumsum cumprod cummax cummin logcumsumexp logsumexp sort argsort topk kthvalue median quantile
-        nanquantile norm dist cdist""",
+        nanquantile norm dist cdist nanmean""",
     shape: """
         reshape flatten ravel unflatten unsqueeze squeeze permute transpose swapaxes swapdims t movedim moveaxis
         broadcast_to broadcast_tensors broadcast_shapes diagonal diag diag_embed narrow select unbind split chunk
         tensor_split cat concat concatenate stack hstack vstack tile repeat_interleave flip fliplr flipud roll rot90 tril
         triu meshgrid cartesian_prod view_as_real view_as_complex""",
+    assembly: "atleast_1d atleast_2d atleast_3d column_stack diagflat block_diag diff",
     decompositions: "inverse",
-    linalg: "matmul mm spmm bmm mv dot outer ger addmm addmv addr baddbmm trace tensordot",
+    linalg: "matmul mm spmm bmm mv dot outer ger addmm addmv addr baddbmm trace tensordot inner kron cross",
     einsum: "einsum",
     indexing: """
         gather take_along_dim scatter scatter_add scatter_reduce index_select index_add index_copy index_fill index_put

@@ -382,3 +382,23 @@ def isclose(
 
 
 subtract, divide, true_divide = sub, div, div
+
+
+def erfc(input: Tensor) -> Tensor:
+    """1 - erf(x)."""
+    return ops.sub(1, ops.erf(input))  # type: ignore[no-any-return]
+
+
+def signbit(input: Tensor) -> Tensor:
+    """Whether the sign is minus; also that of -0.0."""
+    if input.dtype.is_floating_point:
+        return ops.lt(ops.copysign(1.0, input), 0)  # type: ignore[no-any-return]
+    return ops.lt(input, 0)  # type: ignore[no-any-return]
+
+
+def isposinf(input: Tensor) -> Tensor:
+    return ops.eq(input, math.inf)  # type: ignore[no-any-return]
+
+
+def isneginf(input: Tensor) -> Tensor:
+    return ops.eq(input, -math.inf)  # type: ignore[no-any-return]

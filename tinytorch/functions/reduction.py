@@ -465,3 +465,10 @@ def cdist(
     if p < 0:
         raise RuntimeError("cdist only supports non-negative p values")
     return norm(ops.sub(x1.unsqueeze(-2), x2.unsqueeze(-3)), p, -1)
+
+
+def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+    """The mean of what is not NaN."""
+    total = nansum(input, dim, keepdim, dtype=dtype)
+    count = ops.cast(ops.logical_not(ops.isnan(input)), dtype=total.dtype)
+    return ops.div(total, sum(count, dim, keepdim))  # type: ignore[no-any-return]
