@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 
-from codegen_cupy import convolution, gemm, machine, machine_code  # noqa: E402
+from codegen_cupy import convolution, gemm, gemm_schedules, machine, machine_code  # noqa: E402
 from codegen_cupy.following import following  # noqa: E402
 from codegen_cupy.gemm import Problem, Tiles  # noqa: E402
 from codegen_cupy.host import Call, Launch, Memory, Step, View  # noqa: E402
@@ -136,11 +136,11 @@ def trial(bench: Bench, p: Problem, choices: Iterable[Tiles], arrays: dict[str, 
             bench.torch.cuda.synchronize()
             wrong = bench.error(out, want)
             if wrong > tolerance:
-                print(f"  WRONG {p.name} {gemm.label(t)}: {wrong:.2e}")
+                print(f"  WRONG {p.name} {gemm_schedules.label(t)}: {wrong:.2e}")
                 continue
             found.append((bench.us(run), t))
         except Exception as e:
-            print(f"  FAILS {p.name} {gemm.label(t)}: {type(e).__name__}: {str(e)[:200]}")
+            print(f"  FAILS {p.name} {gemm_schedules.label(t)}: {type(e).__name__}: {str(e)[:200]}")
     return found
 
 
@@ -168,11 +168,11 @@ MATMULS = [
 def tile_choices(p: Problem) -> list[Tiles]:
     """Shapes with two depths and counts of stages."""
     if QUICK:
-        return [*gemm.candidates(p, grouped=True)[:1], *(gemm.grouped_tiles(p, m, n, s, 1) for m, n, s in ((128, 128, 4), (128, 256, 4), (128, 256, 3), (256, 128, 4)))]
-    out = [] if p.dtype is float32 else [gemm.grouped_tiles(p, m, n, s) for m, n in gemm.GROUPED for s in (3, 4)]
+        return [*gemm_schedules.candidates(p, grouped=True)[:1], *(gemm_schedules.grouped_tiles(p, m, n, s, 1) for m, n, s in ((128, 128, 4), (128, 256, 4), (128, 256, 3), (256, 128, 4)))]
+    out = [] if p.dtype is float32 else [gemm_schedules.grouped_tiles(p, m, n, s) for m, n in gemm_schedules.GROUPED for s in (3, 4)]
     for m, n in ((128, 128), (128, 256), (256, 128), (64, 128)):
         for k, stages in ((32, 4), (64, 3)) if p.dtype is not float32 else ((16, 3), (32, 3), (16, 4)):
-            t = gemm.tiles(p, m, n, stages, k)
+            t = gemm_schedules.tiles(p, m, n, stages, k)
             out.append(t)
             if p.tensor and (m, n) == (128, 128):
                 out.append(replace(t, across=4))  # smaller parts for more warps
@@ -221,11 +221,11 @@ def matmuls(bench: Bench) -> None:
             print(f"{name} {dtype.name}{' tf32' if p.tf32 else ''}: torch plain {plain:.1f} ({flops / plain * 1e-6:.0f}), with bias and gelu {fused:.1f}")
             ours = trial(bench, p, tile_choices(p), arrays, out, product, tolerance)
             for us, t in sorted(ours, key=lambda r: r[0])[:4]:
-                print(f"    plain {us:8.1f} ({flops / us * 1e-6:.0f})  {gemm.label(t)}")
-            default = gemm.default_tiles(q, grouped=True)
+                print(f"    plain {us:8.1f} ({flops / us * 1e-6:.0f})  {gemm_schedules.label(t)}")
+            default = gemm_schedules.default_tiles(q, grouped=True)
             best = [t for _, t in sorted(ours, key=lambda r: r[0])[:2]]
             for us, t in trial(bench, q, best if QUICK else [default, *best], arrays, out, want, tolerance):
-                print(f"    fused {us:8.1f} ({flops / us * 1e-6:.0f})  {gemm.label(t)}{' (default)' if t == default else ''}")
+                print(f"    fused {us:8.1f} ({flops / us * 1e-6:.0f})  {gemm_schedules.label(t)}{' (default)' if t == default else ''}")
 
 
 # --- an operand computed while it is loaded ----------------------------------------------------------------------------
@@ -263,8 +263,8 @@ def prologues(bench: Bench) -> None:
         assert q is not None
         arrays = {"x": bench.seen(x), "w": bench.seen(w), "given": bench.seen(x if gelu else w), "out": bench.seen(out)}
         print(f"{name}: torch {bench.us(eager):.1f}")
-        for us, t in trial(bench, q, gemm.candidates(q, grouped=True)[:2], arrays, out, eager(), 2e-2):
-            print(f"    {us:8.1f}  {gemm.label(t)}")
+        for us, t in trial(bench, q, gemm_schedules.candidates(q, grouped=True)[:2], arrays, out, eager(), 2e-2):
+            print(f"    {us:8.1f}  {gemm_schedules.label(t)}")
 
 
 # --- convolutions -----------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def convs(bench: Bench) -> None:
     totals: dict[str, list[float]] = {}
     kinds = ((bfloat16, False), (float32, False), (float32, True))[: 2 if QUICK else 3]
     problems = [conv_problem(call, d, tf32) for d, tf32 in kinds for case in conv_cases(tf32) for call in conv_calls(case).values()]
-    compiled(s for p in problems for t in conv_choices(p, gemm.default_tiles(p, grouped=True)) if gemm.possible(p, t) for s in gemm.launches(p, t))
+    compiled(s for p in problems for t in conv_choices(p, gemm_schedules.default_tiles(p, grouped=True)) if gemm.possible(p, t) for s in gemm.launches(p, t))
     print(f"{time.perf_counter() - began:.0f} s until all was compiled")
     for dtype, tf32 in kinds:
         for case in conv_cases(tf32):
@@ -342,14 +342,14 @@ def convs(bench: Bench) -> None:
                 out = torch.empty_like(like)
                 p = conv_problem(conv_calls(case)[fn], dtype, tf32)
                 arrays = {"a0": bench.seen(args[0]), "a1": bench.seen(args[1]), "out": bench.seen(out)}
-                default = gemm.default_tiles(p, grouped=True)
+                default = gemm_schedules.default_tiles(p, grouped=True)
                 found = trial(bench, p, conv_choices(p, default), arrays, out, want, 2e-2 if dtype is bfloat16 else 3e-3 if tf32 else 1e-4)
                 if not found:
                     line.append(f"{fn} NONE RIGHT")
                     continue
                 first, (best, t) = found[0][0], min(found, key=lambda r: r[0])
                 flops = 2.0 * y.numel() * c * k * k
-                line.append(f"{fn.replace('conv_', '')} {first:.1f} ({gemm.label(default)}) | {best:.1f} ({flops / best * 1e-6:.0f} TF, {gemm.label(t)}) cudnn {theirs:.1f}" + (f" copied {copied:.1f}" if copied else ""))
+                line.append(f"{fn.replace('conv_', '')} {first:.1f} ({gemm_schedules.label(default)}) | {best:.1f} ({flops / best * 1e-6:.0f} TF, {gemm_schedules.label(t)}) cudnn {theirs:.1f}" + (f" copied {copied:.1f}" if copied else ""))
                 for key, us in (("default", first), ("best", best), ("cudnn", theirs), ("copied", copied)):
                     totals.setdefault(f"{dtype.name}{' tf32' if tf32 else ''} {key}", []).append(us)
             print(f"{name} {dtype.name}{' tf32' if tf32 else ''}: " + "\n    ".join(["", *line]))
@@ -360,12 +360,12 @@ def convs(bench: Bench) -> None:
 def conv_choices(p: Problem, default: Tiles) -> list[Tiles]:
     """The default, and a few that stand next to it."""
     if QUICK:
-        return [default, *(t for t in gemm.candidates(p, grouped=True) if (t.m, t.n) != (default.m, default.n))][: 1 if p.dtype is float32 else 2]
-    more = [*gemm.candidates(p, grouped=True)[1:3], replace(default, stages=4), replace(default, k=2 * default.k)]
+        return [default, *(t for t in gemm_schedules.candidates(p, grouped=True) if (t.m, t.n) != (default.m, default.n))][: 1 if p.dtype is float32 else 2]
+    more = [*gemm_schedules.candidates(p, grouped=True)[1:3], replace(default, stages=4), replace(default, k=2 * default.k)]
     if default.parts > 1:
         more.append(replace(default, parts=default.parts * 2))
     if p.dtype is not float32:
-        more += [gemm.grouped_tiles(p, m, n, 3) for m, n in ((64, 128), (128, 128)) if m <= 2 * p.rows]
+        more += [gemm_schedules.grouped_tiles(p, m, n, 3) for m, n in ((64, 128), (128, 128)) if m <= 2 * p.rows]
     return list(dict.fromkeys([default, *more]))
 
 

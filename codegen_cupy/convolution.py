@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
-from codegen_cupy import gemm
+from codegen_cupy import gemm, gemm_schedules
 from codegen_cupy.following import Coordinate, Following, stored
 from codegen_cupy.gemm import Matrix, Problem
 from codegen_cupy.host import Call, Step, View
@@ -266,7 +266,7 @@ def convolution_call(call: Call, types: Mapping[str, DType], aligned: bool) -> l
     view = call.args[0]
     assert isinstance(view, View)
     p = problem(call, types[view.buffer], aligned=aligned)
-    return gemm.launches(p, gemm.default_tiles(p)) if p else []
+    return gemm.launches(p, gemm_schedules.default_tiles(p)) if p else []
 
 
 EXTERN_KERNELS = {name: convolution_call for name in ("conv", "conv_input", "conv_weight")}

@@ -4,7 +4,8 @@ Stage: codegen.  In: a ``Problem`` (how the operands lie, what becomes of the re
 Where cublasLt is faster it is used (``gemm_choice``); what it cannot do is an operand that is computed while it is
 read, and a result that goes through a whole pointwise nest before it reaches memory.  A large depth over a small result
 is cut into parts that blocks sum side by side; a second kernel, made from loop IR, joins them.
-Read next: ``gemm.cuh``, ``gemm_tiles.cuh``, ``gemm_tensor.cuh``, ``gemm_wgmma.cuh`` (the text), ``following`` (results), ``convolution``.
+Read next: ``gemm_schedules`` (which tiles), ``gemm.cuh``, ``gemm_tiles.cuh``, ``gemm_tensor.cuh``, ``gemm_wgmma.cuh`` (the text),
+``following`` (results), ``convolution``, ``preceding`` (operands).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from codegen_cupy.helpers import needed
 from codegen_cupy.host import Launch, Memory, Release, Step, View
 from codegen_cupy.kernel_text import Source, finish
 from codegen_cupy.nest import value_at
-from codegen_cupy.schedule import MULTIPROCESSORS, Schedule
+from codegen_cupy.schedule import Schedule
 from codegen_cupy.sources import sources
 from codegen_cupy.spell import memory_type
 from compiler.loop.ir import Buffer
@@ -281,88 +282,6 @@ def _body(e: Emitter, p: Problem, t: Tiles, vector: int) -> None:
         if p.numbers:
             e.line(p.numbers)
         p.following.write(e, p.coordinates, vector, "tile_sums[i / BN * SUMS_PITCH + i % BN{}]")
-
-
-# --- schedules --------------------------------------------------------------------------------------------------------
-#: Tiles by (rows, columns): warps down and across, for tensor cores and for plain arithmetic.
-SHAPES: dict[tuple[int, int], tuple[tuple[int, int], tuple[int, int]]] = {
-    (16, 128): ((1, 4), (1, 4)), (32, 128): ((1, 4), (1, 4)), (32, 64): ((1, 2), (1, 2)), (64, 64): ((2, 2), (2, 2)),
-    (64, 128): ((2, 2), (2, 2)), (128, 64): ((2, 2), (4, 2)), (128, 128): ((2, 2), (2, 4)), (128, 256): ((2, 4), (2, 4)),
-    (256, 128): ((4, 2), (4, 2)),
-}  # fmt: skip
-#: The same for groups of four warps.
-GROUPED: dict[tuple[int, int], tuple[int, int]] = {
-    (64, 128): (4, 1), (64, 256): (4, 1), (128, 128): (8, 1), (128, 256): (8, 1), (256, 128): (8, 1),
-}  # fmt: skip
-
-
-def label(t: Tiles) -> str:
-    """A schedule in a word, for tables."""
-    parts = f" {t.parts} parts" if t.parts > 1 else ""
-    return f"{t.m}x{t.n}x{t.k} {t.down}x{t.across} warps{' grouped' if t.grouped else ''} {t.stages} stages{parts}"
-
-
-def tiles(p: Problem, m: int, n: int, stages: int = 3, k: int = 0, parts: int = 0) -> Tiles:
-    """Tiles of this shape, with a depth that suits the arithmetic and as many parts as fill the machine."""
-    down, across = SHAPES[m, n][0 if p.tensor else 1]
-    return _filled(p, Tiles(m, n, k or (32 if p.tensor else 16), down, across, stages), parts)
-
-
-def grouped_tiles(p: Problem, m: int, n: int, stages: int = 4, parts: int = 0) -> Tiles:
-    """Tiles of this shape for groups of four warps."""
-    down, across = GROUPED[m, n]
-    return _filled(p, Tiles(m, n, 64, down, across, stages, grouped=True), parts)
-
-
-def _filled(p: Problem, t: Tiles, parts: int) -> Tiles:
-    """With so many blocks to a depth; if 0, with what costs least: one, or as many as make rounds of blocks whole."""
-    if parts or p.piece:
-        return replace(t, parts=parts or 1)
-    blocks, most = -(-p.rows // t.m) * -(-p.columns // t.n) * p.batch, -(-p.depth // t.k) // 8
-    counts = {max(1, min(most, MULTIPROCESSORS * n // blocks)) for n in (1, 2, 3, 4)}
-    return min((replace(t, parts=c) for c in sorted({1, *counts})), key=lambda t: cost(p, t))
-
-
-def default_tiles(p: Problem, *, grouped: bool = False) -> Tiles:
-    """A good schedule without measuring."""
-    return next((t for t in candidates(p, grouped=grouped)), Tiles())
-
-
-def candidates(p: Problem, *, grouped: bool = False) -> list[Tiles]:
-    """Schedules worth trying, likeliest first; ``grouped``: has the device wgmma?"""
-    made = [tiles(p, m, n) for m, n in SHAPES]
-    if grouped and p.dtype is not float32:
-        made += [grouped_tiles(p, m, n, s) for m, n in GROUPED for s in (4, 3)]
-    return sorted((t for t in made if possible(p, t)), key=lambda t: cost(p, t))
-
-
-#: Multiply-adds that a multiprocessor was seen to do in a clock: in plain float32, as tf32, in half types, by wgmma.
-#: (In float32 a thread reads its operands from shared memory, the more often the fewer sums it makes: ``OPERANDS``.)
-RATES, OPERANDS = (105, 320, 900, 1500), 10
-LANES = 128  # instructions of a multiprocessor in a clock
-WIRE = 2400  # bytes to or from memory in a clock
-ANOTHER_LAUNCH = 5000  # clocks
-
-
-def cost(p: Problem, t: Tiles) -> float:
-    """About how many clocks a schedule takes: whole rounds of blocks over the multiprocessors, where each step of the depth has
-    its products and its fetches, which few warps cannot overlap; then what it takes to join parts."""
-    blocks = -(-p.rows // t.m) * -(-p.columns // t.n) * p.batch * t.parts
-    depth = t.k * -(-p.depth // (t.k * t.parts))
-    rounds, resident = -(-blocks // MULTIPROCESSORS), blocks_at_once(p, t)
-    products = t.m * t.n / RATES[3 if t.grouped else 2 if p.dtype is not float32 else 1 if p.tensor else 0]
-    if not p.tensor:
-        products *= 1 + OPERANDS * t.threads / (t.m * t.n)
-    fetches = (t.m * p.a.effort + t.n * p.b.effort) / LANES
-    warps = min(rounds, resident) * t.threads / 32
-    join = ANOTHER_LAUNCH + 8 * t.parts * p.rows * p.columns * p.batch / WIRE if t.parts > 1 else 0
-    return rounds * depth * (products + fetches) * (1 + 3 / warps) + join
-
-
-def blocks_at_once(p: Problem, t: Tiles) -> int:
-    """How many blocks registers and shared memory of a multiprocessor hold, about."""
-    registers = min(255, 80 + t.m * t.n // t.threads * (1 if p.tensor else 2))
-    return max(1, min(65536 // (registers * t.threads), SHARED_LIMIT // t.shared(p.dtype.itemsize)))
 
 
 # --- products of arrays -----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from codegen_cupy import convolution, gemm, host, launch, tune
+from codegen_cupy import convolution, gemm, gemm_schedules, host, launch, tune
 from codegen_cupy.following import Following, after, following
 from codegen_cupy.gemm import Problem
 from codegen_cupy.host import Call, Memory, Recipe, Release, Step, View
@@ -159,10 +159,10 @@ class Ways:
 
     def steps(self, pair: Pair, call: Call, problem: Problem) -> list[Step] | None:
         """Launches for the pair; None where it stays as it is."""
-        options = gemm.candidates(problem, grouped=has_wgmma(self.emulate))[: MOST_TRIED if self.tunes else 1]
+        options = gemm_schedules.candidates(problem, grouped=has_wgmma(self.emulate))[: MOST_TRIED if self.tunes else 1]
         if not options:
             return None
-        make: dict[str, Callable[[], list[Step]]] = {gemm.label(t): partial(gemm.launches, problem, t, strict=self.strict) for t in options}
+        make: dict[str, Callable[[], list[Step]]] = {gemm_schedules.label(t): partial(gemm.launches, problem, t, strict=self.strict) for t in options}
         if not self.tunes or problem.rows * problem.columns * problem.depth * problem.batch < WORTH:
             return None if call.fn == "matmul" else next(iter(make.values()))()
         if pair.before >= 0:
@@ -171,8 +171,8 @@ class Ways:
             by = self.preceding(pair)
             whole = computed(problem, by, strict=self.strict) if by else None
             if whole is not None:
-                options = gemm.candidates(whole, grouped=has_wgmma(self.emulate))[:MOST_COMPUTED]
-                make |= {f"computed, {gemm.label(t)}": partial(gemm.launches, whole, t, strict=self.strict) for t in options}
+                options = gemm_schedules.candidates(whole, grouped=has_wgmma(self.emulate))[:MOST_COMPUTED]
+                make |= {f"computed, {gemm_schedules.label(t)}": partial(gemm.launches, whole, t, strict=self.strict) for t in options}
         make = {"apart": partial(self.apart, pair.steps), **make}
         return Contest(self, pair, problem, machine(self.emulate)).won(make)
 

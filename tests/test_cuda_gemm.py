@@ -13,7 +13,7 @@ import pytest
 
 import tinytorch as torch
 import tinytorch.nn.functional as F
-from codegen_cupy import convolution, emulate, gemm, nvrtc, ways
+from codegen_cupy import convolution, emulate, gemm, gemm_schedules, nvrtc, ways
 from codegen_cupy.gemm import Problem, Tiles
 from codegen_cupy.host import Call, Launch, Memory, Step, View
 from codegen_cupy.program import Program
@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_said_before_it_is_tried() -> None:
     assert p is not None and gemm.possible(p, Tiles(64, 64, 16, 2, 2, 3))
     assert not gemm.possible(p, Tiles(256, 256, 64, 2, 4, 3))  # shared memory, registers
     assert not gemm.possible(p, Tiles(64, 64, 16, 4, 4, 3))  # a warp's part is too narrow
-    assert all(gemm.possible(p, t) for t in gemm.candidates(p)) and gemm.default_tiles(p) in gemm.candidates(p)
+    assert all(gemm.possible(p, t) for t in gemm_schedules.candidates(p)) and gemm_schedules.default_tiles(p) in gemm_schedules.candidates(p)
     assert gemm.matmul(View("x", (4, 4), (4, 1), 0), View("y", (4, 4), (4, 1), 0), View("d", (4, 4), (8, 2), 0), dtypes.float32) is None
     assert gemm.matmul(View("x", (4, 4), (4, 1), 0), View("y", (4, 4), (4, 1), 0), View("d", (4, 4), (4, 1), 0), dtypes.float64) is None
 
@@ -120,7 +120,7 @@ def test_convolutions_are_the_rows(number: int, fn: str) -> None:
     p = convolution.problem(call, dtypes.from_numpy(np.dtype(TYPES.get(kind, np.float32))))
     assert p is not None
     p = replace(p, tf32=kind == "tf32")
-    tiles = gemm.default_tiles(p)
+    tiles = gemm_schedules.default_tiles(p)
     if fn == "conv_weight" and number % 2:
         tiles = replace(tiles, parts=2)
     run(gemm.launches(p, tiles), arrays, check=number < 3)
@@ -315,7 +315,7 @@ def test_the_tuner_throws_wrong_schedules_away(on_the_emulator: None, monkeypatc
 
     def launches(p: Problem, t: Tiles, *, strict: bool = False) -> list[Step]:
         steps = made(p, t, strict=strict)
-        tried.append(gemm.label(t))
+        tried.append(gemm_schedules.label(t))
         if len(tried) == 1:
             return [replace(s, source=replace(s.source, text=s.source.text.replace("clear(sums);", "clear(sums); sums.at[0][0] = 1;"))) for s in steps]
         if len(tried) == 2:
@@ -345,8 +345,8 @@ def texts(*, grouped: bool) -> dict[str, str]:
         call, *_ = convolution_case(kind, (2, 8, 8), (8, 8), 3, {"padding": 1}, fn)
         q = convolution.problem(call, dtype)
         assert p is not None and q is not None
-        out[f"gemm {kind} {tf32}"] = gemm.write(p, gemm.grouped_tiles(p, 128, 128) if grouped and dtype is not dtypes.float32 else gemm.tiles(p, 128, 128))[0].text
-        out[f"{fn} {kind} {tf32}"] = gemm.write(replace(q, tf32=tf32), gemm.default_tiles(q))[0].text
+        out[f"gemm {kind} {tf32}"] = gemm.write(p, gemm_schedules.grouped_tiles(p, 128, 128) if grouped and dtype is not dtypes.float32 else gemm_schedules.tiles(p, 128, 128))[0].text
+        out[f"{fn} {kind} {tf32}"] = gemm.write(replace(q, tf32=tf32), gemm_schedules.default_tiles(q))[0].text
     return out
 
 
