@@ -10,10 +10,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen_cupy import attention, attention_tiles, emulate, nvrtc
+from codegen_cupy import attention, attention_tiles, emulate, machine, machine_code, nvrtc
 from codegen_cupy.attention import Problem
 from codegen_cupy.attention_tiles import Tiles
-from codegen_cupy.host import Launch, View
+from codegen_cupy.host import Call, Launch, Memory, Release, View
+from codegen_cupy.launch import Block
+from compiler.config import config
 from tinytorch import dtypes
 from tinytorch.ops import flash
 
@@ -31,6 +33,26 @@ def run(launches: list[Launch], arrays: dict[str, Any], check: bool) -> None:
         kernel = emulate.compile_kernel(launch.source.text, launch.source.name, check=check)
         args = [arrays[b] for b in launch.buffers] + [np.int64(n) for n in launch.sizes]
         kernel(launch.grid, launch.source.block, args)
+
+
+def memory(a: np.ndarray) -> np.ndarray:
+    """The bytes of an array without gaps, in the order in which they lie."""
+    return a.transpose(np.argsort([-s for s in a.strides], kind="stable")).reshape(-1).view(np.uint8)
+
+
+def run_on_device(launches: list[Launch], arrays: dict[str, Any]) -> None:
+    import cupy as cp
+
+    m = machine.machine(False)
+    there = {n: cp.asarray(memory(a)) for n, a in arrays.items()}
+    kernels = m.functions([launch.source for launch in launches], fmad=True)
+    for launch, kernel in zip(launches, kernels, strict=True):
+        block = Block(launch)
+        for i, name in enumerate(launch.buffers):
+            block.cells[i] = there[name].data.ptr
+        m.launch(kernel.ptr, *launch.grid, 1, *launch.source.block, 1, launch.source.shared, 0, block.pointer, 0)
+    for name, a in arrays.items():
+        memory(a)[...] = there[name].get()
 
 
 class Case:
@@ -178,3 +200,58 @@ def test_every_proposed_tile_fits() -> None:
         ):
             for tiles in propose(d):
                 assert tiles.stages >= 2 and shared(d, tiles) * tiles.resident <= attention_tiles.SHARED_LIMIT
+
+
+def deterministic_backward() -> Any:
+    """What a plan runs for a backward whose sums could be atomic."""
+    _, (p, _, _) = Case((1, 1, 1, 64, 64, 64, 64), "bfloat16").both()
+    args = [p.views.get(n) for n in ("g", "q", "k", "v", "delta", "lse", "mask", "state")]
+    params = dict(causal=False, scale=0.3, dropout=0.0, shift=0)
+    call = Call("attention_backward", tuple(args), tuple(p.views[n] for n in ("dq", "dk", "dv")), params)  # type: ignore[arg-type]
+    types = {n: dtypes.float32 if n in ("delta", "lse") else dtypes.bfloat16 for n in p.views}
+    return attention.backward_call(call, types, True)
+
+
+def test_deterministic_backward_sums_nothing_atomically(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "ATOMIC", True)
+    filled, *atomic, released = deterministic_backward()
+    assert isinstance(filled, Memory) and isinstance(released, Release)
+    assert [x.source.name for x in atomic] == ["attention_fused", "attention_round"]
+    with config.patch(deterministic=True):
+        apart = deterministic_backward()
+    assert [x.source.name for x in apart] == ["attention_keys", "attention_queries"]
+    assert "#define ATOMIC 0" in apart[0].source.text
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("d", [64, 96, 128, 192, 256])
+def test_every_proposed_tile_on_a_gpu(d: int, causal: bool) -> None:
+    """Over walks of several tiles, so that what a round leaves to the next one is seen."""
+    (forward, arrays, wants), (backward, back_arrays, back_wants) = Case((1, 2, 1, 400, 400, d, d), "bfloat16", causal=causal).both()
+    starts = {n: a.copy(order="K") for n, a in (arrays | back_arrays).items()}
+    jobs = [
+        *((t, attention.forward(forward, t), arrays, wants) for t in attention_tiles.forward_tiles(d)),
+        *((t, [attention.keys_launch(backward, t)], back_arrays, {n: back_wants[n] for n in ("dk", "dv")}) for t in attention_tiles.keys_tiles(d)),
+        *((t, [attention.queries_launch(backward, t)], back_arrays, {"dq": back_wants["dq"]}) for t in attention_tiles.queries_tiles(d)),
+    ]
+    machine_code.cubins([(x.source.text, x.source.name) for _, launches, _, _ in jobs for x in launches], machine.architecture())
+    for tiles, launches, of, expected in jobs:
+        for name in expected:
+            of[name][...] = np.nan
+        run_on_device(launches, of)
+        try:
+            compare(of, expected, 1.2e-2)
+        except AssertionError as e:
+            raise AssertionError(f"{launches[0].source.name} {tiles}") from e
+        assert all(memory(of[n]).tobytes() == memory(starts[n]).tobytes() for n in of if n not in wants and n not in back_wants)
+
+
+@pytest.mark.cuda
+def test_the_same_bits_each_time_on_a_gpu() -> None:
+    _, (backward, arrays, _) = Case((2, 4, 2, 500, 500, 64, 64), "bfloat16", causal=True, dropout=0.2).both()
+    seen = set()
+    for _ in range(4):
+        run_on_device(attention.backward(backward), arrays)
+        seen.add(b"".join(memory(arrays[n]).tobytes() for n in ("dq", "dk", "dv")))
+    assert len(seen) == 1
