@@ -169,9 +169,8 @@ class Case:
     def _even(self, v: View) -> bool:
         """Do 16 bytes of pixels lie side by side, in one image, from an even place on?"""
         (images, channels, high, wide), per = v.shape, 16 // self.dtype.itemsize
-        flat = v.stride[3] == 1 and (high == 1 or v.stride[2] == wide) and not high * wide % per
         starts = (v.offset, v.stride[0] if images > 1 else 0, v.stride[1] if channels > 1 else 0)
-        return self.aligned and flat and not any(s % per for s in starts)
+        return self.aligned and flat(v) and not high * wide % per and not any(s % per for s in starts)
 
     def _windows(self, deep: bool, constants: str) -> Gathering:
         step, whole = self.ins * self.x.stride[1], self.pointwise and self._even(self.x)
@@ -260,6 +259,22 @@ def problem(call: Call, dtype: DType, then: Following | None = None, *, aligned:
     if c is None:
         return None
     return {"conv": c.forward, "conv_input": c.input, "conv_weight": c.weight}[call.fn](then)
+
+
+def as_matmul(call: Call, dtype: DType) -> Call | None:
+    """Windows of one pixel make a convolution, and its input's gradient, a matrix product for each image."""
+    c = case(call, dtype, aligned=False)
+    if c is None or call.fn == "conv_weight" or not c.pointwise or c.groups > 1 or not (flat(c.x) and flat(c.y)):
+        return None
+    images, outs, ins = c.x.shape[0], c.outs, c.ins
+    picture = lambda v: View(v.buffer, (*v.shape[:2], v.shape[2] * v.shape[3]), (*v.stride[:2], 1), v.offset)  # noqa: E731
+    shape, stride, given, out = ((outs, ins), (ins, 1), c.x, c.y) if call.fn == "conv" else ((ins, outs), (1, ins), c.y, c.x)
+    return Call("matmul", (View(c.w.buffer, (images, *shape), (0, *stride), c.w.offset), picture(given)), (picture(out),), {})
+
+
+def flat(v: View) -> bool:
+    """Do an image's pixels follow each other?"""
+    return v.stride[3] == 1 and (v.shape[2] == 1 or v.stride[2] == v.shape[3])
 
 
 def convolution_call(call: Call, types: Mapping[str, DType], aligned: bool) -> list[Step]:

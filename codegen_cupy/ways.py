@@ -20,7 +20,7 @@ from codegen_cupy.following import Following, after, following
 from codegen_cupy.gemm import Problem
 from codegen_cupy.host import Call, Memory, Recipe, Release, Step, View
 from codegen_cupy.machine import Machine, architecture, machine
-from codegen_cupy.matmul import allow_tf32
+from codegen_cupy.matmul import Product, allow_tf32, products
 from codegen_cupy.nest import value_at
 from codegen_cupy.preceding import Preceding, computed, preceding
 from compiler import autotune, cache, logs
@@ -173,7 +173,8 @@ class Ways:
             if whole is not None:
                 options = gemm_schedules.candidates(whole, grouped=has_wgmma(self.emulate))[:MOST_COMPUTED]
                 make |= {f"computed, {gemm_schedules.label(t)}": partial(gemm.launches, whole, t, strict=self.strict) for t in options}
-        make = {"apart": partial(self.apart, pair.steps), **make}
+        calls = self.library(pair, call)
+        make = {"apart": partial(self.apart, pair.steps), **({"library": lambda: calls} if calls else {}), **make}
         return Contest(self, pair, problem, machine(self.emulate)).won(make)
 
     def problem(self, pair: Pair, call: Call) -> Problem | None:
@@ -205,6 +206,15 @@ class Ways:
             return found.keeping()
         return found
 
+    def library(self, pair: Pair, call: Call) -> list[Step]:
+        """A convolution as the library's products, if it is some; and what follows."""
+        types = {name: b.dtype for name, b in self.reader.buffers.items()}
+        first = call.args[0]
+        assert isinstance(first, View)
+        product = convolution.as_matmul(call, types[first.buffer]) if call.fn != "matmul" else None
+        calls = products(product, types, self.aligned) if product else []
+        return [*calls, *self.apart((pair.then,) if pair.then >= 0 else ())] if calls else []
+
     def preceding(self, pair: Pair) -> Preceding | None:
         run = self.plan.steps[pair.before]
         assert isinstance(run, Run)
@@ -227,7 +237,7 @@ class Ways:
         out: dict[int, list[Step]] = {n: [] for n in (*earlier, *freed)}
         late: list[Step] = [Release(s.buffer) for n in freed if isinstance(s := self.plan.steps[n], Free)]
         out[last] = [*steps, *late]
-        used = {b for s in steps if isinstance(s, host.Launch) for b in s.buffers}
+        used = {b for s in steps if isinstance(s, host.Launch | Product) for b in s.buffers}
         between = [call.outs[0].buffer] if pair.then >= 0 else []
         if pair.before >= 0:
             run = self.plan.steps[pair.before]
@@ -250,7 +260,7 @@ def has_wgmma(emulate: bool) -> bool:
 # --- by running them --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Way:
-    """What the tuner chooses between: "apart", as the plan has it, or the tiles of our own kernel."""
+    """What the tuner chooses between: "apart", as the plan has it, "library", or the tiles of our own kernel."""
 
     way: str
 

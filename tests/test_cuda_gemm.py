@@ -264,6 +264,26 @@ def test_training_through_convolutions(on_the_emulator: None, recipes: list[list
     assert {"conv", "conv_input", "conv_weight"} <= {name.split("_joined")[0] for r in recipes for name in r}
 
 
+def test_windows_of_one_pixel_may_be_the_librarys_products(on_the_emulator: None, monkeypatch: pytest.MonkeyPatch, recipes: list[list[str]]) -> None:
+    """Forward and the input's gradient; the weight's is a sum over images, too."""
+    monkeypatch.setattr(ways, "WORTH", 1)
+    monkeypatch.setattr(ways.Contest, "won", lambda self, make: make["library"]() if "library" in make else None)
+    x, w, b = numbers(2, 6, 5, 4), numbers(3, 6, 1, 1, seed=1), numbers(3, seed=2)
+
+    def gradients(fn: Callable[..., Any], device: str) -> list[np.ndarray]:
+        leaves = [a.detach().clone().to(device).requires_grad_() for a in (x, w, b)]
+        out = fn(*leaves)
+        out.sum().backward()
+        return [out.detach().cpu().numpy(), *(t.grad.cpu().numpy() for t in leaves)]
+
+    def fn(x: Any, w: Any, b: Any) -> Any:
+        return torch.sin(F.conv2d(torch.sin(x), w, b))
+
+    for got, want in zip(gradients(torch.compile(fn, mode="max-autotune-no-cudagraphs"), "cuda"), gradients(fn, "cpu"), strict=True):
+        compare(got, want, 5e-6)
+    assert sum(r.count("Product") for r in recipes) == 2 and "conv" not in sum(recipes, [])
+
+
 # --- before a product ---
 @pytest.fixture
 def computing(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
