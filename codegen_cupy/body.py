@@ -375,7 +375,7 @@ class Section:
                 packs[s.name] = f"{safe(s.name)}_pack"
                 where = f"{safe(s.buffer)} + {e.index(s.index)}"
                 t, mask = memory_type(e.buffers[s.buffer].dtype), e.mask(s)
-                text = f"load_pack<{v}>({where})"
+                text = f"{'load_once' if self._once(s) else 'load_pack'}<{v}>({where})"
                 if mask:  # the same for all neighbours
                     text = f"{mask} ? {text} : Pack<{t}, {v}>{{}}"
                 e.line(f"const Pack<{t}, {v}> {packs[s.name]} = {text};")
@@ -409,6 +409,12 @@ class Section:
             store = "stream_pack" if e.schedule.stream else "store_pack"
             text, mask = f"{store}({safe(s.buffer)} + {e.index(s.index)}, {out[id(s)]});", e.mask(s)
             e.line(f"if ({mask}) {text}" if mask else text)
+
+    def _once(self, s: Load) -> bool:
+        """Is it read at this point and no other, and never written here?"""
+        e = self.e
+        here = {n.name for n in lift(s.index).free_symbols}
+        return e.schedule.once and s.buffer not in e.kernel.writes and all(a.name in here for a in e.nest.axes)
 
     def _in_vector(self, s: Update) -> bool:
         """Does each neighbour have an accumulator of its own?"""

@@ -36,6 +36,20 @@ __device__ __forceinline__ Pack<T, N> load_pack(const T* p) { return *reinterpre
 template <class T, int N>
 __device__ __forceinline__ void store_pack(T* p, const Pack<T, N>& v) { *reinterpret_cast<Pack<T, N>*>(p) = v; }
 
+//: load_once
+// Read as what nobody else reads, past the first cache.
+template <int N, class T>
+__device__ __forceinline__ Pack<T, N> load_once(const T* p) {
+#ifndef TT_EMULATE
+    if constexpr (sizeof(T) * N == 16) {
+        union { Pack<T, N> pack; unsigned word[4]; } u;
+        asm("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(u.word[0]), "=r"(u.word[1]), "=r"(u.word[2]), "=r"(u.word[3]) : "l"(p));
+        return u.pack;
+    }
+#endif
+    return load_pack<N>(p);
+}
+
 //: stream_pack
 // Written as what will not be read again soon: other lines may stay in the cache.
 template <class T, int N>

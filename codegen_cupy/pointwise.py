@@ -29,17 +29,39 @@ def emit(kernel: Kernel, nest: Nest, schedule: Schedule, name: str) -> Source:
     for s in common:
         e.statement(s)
     nest = replace(nest, body=body)
-    with e.block(f"for ({t} at = {thread}; at < {total}; at += {stride})"):
-        unflatten(e, nest.axes, "at", v)
-        if v > 1 and vectorizable(nest.body):
-            e.neighbours(nest.body, nest.axes[-1], v)
-        else:
-            for s in nest.body:
-                e.statement(s)
-    work = as_int(ceildiv(points, schedule.threads))
+    if schedule.rounds > 1:
+        _in_rounds(e, nest, points, stride)
+    else:
+        with e.block(f"for ({t} at = {thread}; at < {total}; at += {stride})"):
+            _point(e, nest)
+    work = as_int(ceildiv(points, schedule.threads * schedule.rounds))
     few = any(isinstance(s, Let) and s.fn in _SLOW for s in common)
     most = FEW_THREADS if few else 2**30
-    return finish(e, name, work=work, block=(schedule.threads, 1), max_blocks=most // schedule.threads)
+    return finish(e, name, work=work, block=(schedule.threads, 1), max_blocks=most // (schedule.threads * schedule.rounds))
+
+
+def _point(e: Emitter, nest: Nest) -> None:
+    v = e.schedule.vector
+    unflatten(e, nest.axes, "at", v)
+    if v > 1 and vectorizable(nest.body):
+        e.neighbours(nest.body, nest.axes[-1], v)
+    else:
+        for s in nest.body:
+            e.statement(s)
+
+
+def _in_rounds(e: Emitter, nest: Nest, points: Int, stride: str) -> None:
+    """Each block takes some times its threads' vectors in one unrolled loop, whose reads the compiler puts first."""
+    s, t = e.schedule, e.int_type
+    if not isinstance(points, int) or points % (s.threads * s.rounds):
+        raise ValueError("a thread without its last rounds would keep the others' reads behind a test")
+    block = "(long long)blockIdx.x" if s.wide else "blockIdx.x"
+    first = f"{block} * {s.threads * s.rounds} + threadIdx.x"
+    with e.block(f"for ({t} first = {first}; first < {e.index(points)}; first += {stride} * {s.rounds})"):
+        e.pragma("unroll")
+        with e.block(f"for (int c = 0; c < {s.rounds}; ++c)"):
+            e.line(f"const {t} at = first + c * {s.threads};")
+            _point(e, nest)
 
 
 #: What is worth computing once for many points: threads are then few, and each does several points.

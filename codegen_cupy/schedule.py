@@ -57,6 +57,8 @@ class Schedule:
     resident blocks that must fit on a multiprocessor together, which bounds a thread's registers; 0: as it comes
     ordered  sums into memory are added in one order, whichever block is first
     stream   results are stored as not to be read again soon
+    once     pointwise: what is read at one point only does not go into the first cache
+    rounds   pointwise: vectors of a thread, all of them asked for before the first is worked on
     restrict the buffers of a launch do not overlap
     """
 
@@ -78,6 +80,8 @@ class Schedule:
     waits: str = "registers"
     resident: int = 0
     stream: bool = False
+    once: bool = False
+    rounds: int = 1
     ordered: bool = False
 
     @property

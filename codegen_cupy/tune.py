@@ -69,7 +69,8 @@ def proposals(nest: Nest, start: Schedule, sizes: Mapping[str, int], *, determin
     out: dict[str, tuple[Any, ...]] = {}
     if start.kind == "pointwise" and not inner_loops(nest):
         if points >= 2**16:
-            out = {"threads": (64, 256, 512), "vector": tuple(v for v in (1, 2, 4) if v < start.vector), "stream": (True, False)}
+            out = {"threads": (64, 256, 512), "vector": tuple(v for v in (1, 2, 4) if v < start.vector),
+                   "stream": (True, False), "once": (True, False), "rounds": (1, 2)}  # fmt: skip
     elif start.kind == "tile":
         out = {"side": tiles.SIDES, "threads": (128, 256, 512, 1024), "vector": tuple(v for v in (1, 2, 4) if v < start.vector), "stream": (True, False)}
     elif start.kind == "row" and not (sums and deterministic):

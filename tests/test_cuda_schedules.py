@@ -200,6 +200,23 @@ def test_clusters_compile_for_hopper(make: Callable[[], Kernel], change: dict[st
         assert nvrtc.compile_text(source.text, "sm_90a")
 
 
+@needs_compiler
+@pytest.mark.parametrize("change", [dict(rounds=2), dict(once=True), dict(rounds=4, once=True, stream=True)], ids=str)
+def test_pointwise_rounds_and_reads_past_the_first_cache(change: dict[str, Any]) -> None:
+    k = cases.gelu(bfloat16, 4096)
+    start = arguments(k)
+    want, got = [a.copy() for a in start], [a.copy() for a in start]
+    interp.run_kernel(k, want)
+    run_with(k, got, dict(vector=8, threads=64, **change), check=True)
+    for b, g, w in zip(k.params, got, want, strict=True):
+        close(g, w, b.dtype)
+    if nvrtc.available():
+        s = replace(sources.pick_schedule(k, nests(k)[0], Situation({})), vector=8, threads=64, **change)
+        assert nvrtc.compile_text(sources.write(k, nests(k)[0], s, "rounds").text, "sm_90a")
+    with pytest.raises(ValueError, match="last rounds"):
+        run_with(cases.gelu(bfloat16, 4096 + 8), got, dict(vector=8, threads=64, rounds=2))
+
+
 WAITING = [  # a kernel, and its blocks that each do several points while the next row arrives in shared memory
     (lambda: cases.softmax(bfloat16, 7, 1000), dict(team=64, threads=64, vector=8, chunks=2, blocks=3)),
     (lambda: cases.softmax(float32, 5, 1024), dict(team=256, threads=256, vector=4, chunks=1, blocks=2)),
