@@ -253,3 +253,21 @@ def test_compiled_optimizer_step_alone() -> None:
         opt_b.step()
     assert all(torch.allclose(p, q, rtol=1e-5) for p, q in zip(a.parameters(), b.parameters(), strict=True))
     assert len(compiled.entries) == 1
+
+
+def test_a_lazy_module_learns_its_shape_before_the_trace() -> None:
+    def told(compile_: Any) -> Any:
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.LazyLinear(3), nn.ReLU(), nn.LazyLinear(2))
+        fn = compile_(lambda x: model(x))
+        out = [fn(torch.ones(2, 4)) for _ in range(2)]
+        return out, torch.rand(1), [type(m).__name__ for m in model], list(model.state_dict())
+
+    made: list[Counted] = []
+
+    def compiled(fn: Any) -> Any:
+        made.append(Counted(fn, fullgraph=True))
+        return made[0]
+
+    assert same(told(compiled), told(lambda fn: fn))
+    assert len(made[0].entries) == 1 and not made[0].native()

@@ -6,7 +6,7 @@ Stage: capture.  See ``registry`` and ``graphs``.  Read next: ``polyfills``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks, graphs
@@ -15,12 +15,13 @@ from compiler.capture.protocol import attributes, calls, operators
 from compiler.capture.values.base import FALSE, NONE, TRUE, ConstantValue, Lazy, Value, realize
 from compiler.capture.values.function import BoundMethod, UserFunction
 from compiler.capture.values.mapping import DictValue
-from compiler.capture.values.number import NumberValue
+from compiler.capture.values.number import NumberValue, SpecializeError
 from compiler.capture.values.sequence import ListValue, TupleValue
 from compiler.capture.values.tensor import TensorValue
 from compiler.fake import is_fake
 from tinytorch import autograd, dispatch, tracing
 from tinytorch.dtypes import float64, int64
+from tinytorch.nn.linear import LazyLinear
 from tinytorch.nn.parameter import Parameter
 from tinytorch.optim.optimizer import Optimizer
 from tinytorch.tensor import Tensor
@@ -262,3 +263,18 @@ def prepare(tx: Tracer, optimizer: Value, has_gradient: Value = NONE) -> Value:
     if isinstance(state, DictValue):
         state.refresh()
     return NONE
+
+
+_LEARN_SHAPE: Any = LazyLinear._learn_shape
+
+
+@model(_LEARN_SHAPE)
+def learn_shape(tx: Tracer, module: Value, args: Value) -> Value:
+    """A lazy module becomes what it will be, for real, and the trace starts again: this call is one like all that follow."""
+    obj = module.real()
+    first = realize(tx, tx.protocol.unpack(tx, args)[0])
+    if obj is None or not isinstance(first, TensorValue) or tx.interp.drew_from:
+        breaks.unsupported(breaks.SKIPPED_CALL, "the first call of a lazy module")
+    with dispatch.use(None):
+        _LEARN_SHAPE(obj, (SimpleNamespace(shape=[int(s) for s in first.fake.shape]),))
+    raise SpecializeError(frozenset())
