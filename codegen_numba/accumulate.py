@@ -1,6 +1,6 @@
 """Accumulators: how a reduction runs, in blocks whose terms LLVM may regroup.
 
-Stage: codegen_numba, a part of ``emit``.  In: ``Init``, reduce loops, ``Update``.  Out: lines of kernel source.
+Stage: codegen_numba, a part of ``statements``.  In: ``Init``, reduce loops, ``Update``.  Out: lines of kernel source.
 Three ways, chosen at the ``Init``:  ``plain``, one term after the other (few terms, or a scan);  ``single``, one block
 that holds all;  ``blocks``, partial results of blocks joined in a wider accumulator.  Combines of several components
 (softmax, welford, argmax) write a block's values to a scratch row, so that each of their steps is a vector loop.
@@ -19,7 +19,7 @@ from compiler.loop.ir import Init, Loop, Stmt, Update
 from tinytorch.dtypes import DType, bool_, int64
 
 if TYPE_CHECKING:
-    from codegen_numba.emit import Emitter
+    from codegen_numba.statements import Statements
 
 #: Combines whose block goes through a scratch row.
 SCRATCH = frozenset(("softmax", "welford", "argmax", "argmin"))
@@ -80,7 +80,7 @@ def _greatest(dtype: DType) -> int:
 class Accumulators:
     """The accumulators of one phase."""
 
-    def __init__(self, emitter: Emitter) -> None:
+    def __init__(self, emitter: Statements) -> None:
         self.e = emitter
         self.live: dict[str, Accumulator] = {}
         self.place = ""  # of the current term in its block

@@ -16,8 +16,9 @@ from codegen_numba.analysis import hint, known, product
 from codegen_numba.compile import Source
 from compiler.loop.ir import ArrayView, Buffer, Extern, Int
 
-#: Products below this many multiplications are not shared.
-SMALL = 1 << 17
+#: Products below this many multiplications (some 25 microseconds) are not shared: on a busy machine, waiting for a worker
+#: that lost its core takes longer.
+SMALL = 1 << 20
 
 
 @dataclass(frozen=True)

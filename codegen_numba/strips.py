@@ -16,7 +16,7 @@ from compiler.loop.ir import Check, Index, Init, Loop, Stmt, Update
 from tinytorch.dtypes import DType, bool_, int64
 
 if TYPE_CHECKING:
-    from codegen_numba.emit import Emitter
+    from codegen_numba.statements import Statements
 
 
 def suits(loop: Loop) -> bool:
@@ -32,7 +32,7 @@ def suits(loop: Loop) -> bool:
 class Strip:
     """Writes one body inside out."""
 
-    def __init__(self, emitter: Emitter, loop: Loop, width: int) -> None:
+    def __init__(self, emitter: Statements, loop: Loop, width: int) -> None:
         self.e, self.axis, self.width = emitter, emitter.name(loop.axis), width
         self.runs = list(_runs(loop.body))
         made = {n: k for k, run in enumerate(self.runs) for s in run for n in analysis.defines(s)}

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest
 from numba_helpers import TINY, plan_of
 
 from codegen_numba import runtime
-from codegen_numba.build import build
+from codegen_numba.build import Builder, build
+from codegen_numba.schedule import Tune
 from compiler import logs
 from compiler.config import Config
 from compiler.loop.build import kernel, plan
@@ -253,3 +255,45 @@ def test_each_record_can_be_timed():
     rows = built.profile([data()], ())
     assert rows[0][0] == "prepare" and "add_totals" in dict(rows)
     assert all(0 < seconds < 1 for _, seconds in rows)
+
+
+# --- into how many parts ---------------------------------------------------------------------------------------------
+def doubling(name: str, n: int) -> Any:
+    @kernel
+    def made(k: Any) -> None:
+        x, out = (k.param(b, float32, (n,), (1,)) for b in ("x", "out"))
+        for i in k.map(n):
+            k.store(out, i, k.mul(k.load(x, i), 2.0))
+
+    return replace(made, name=name)
+
+
+def parts_of(monkeypatch: pytest.MonkeyPatch, *sizes: int, threads: int = 2) -> list[int]:
+    """Into how many parts kernels over so many elements are cut that run one after the other."""
+    monkeypatch.setattr(runtime, "thread_count", lambda: threads)
+    kernels = [doubling(f"k{n}", size) for n, size in enumerate(sizes)]
+
+    @plan
+    def made(p: Any) -> None:
+        p.kernels(*kernels)
+        outs = []
+        for n, size in enumerate(sizes):
+            x = p.input(f"x{n}", float32, (size,), (1,))
+            outs.append(p.alloc(f"out{n}", float32, (size,), (1,)))
+            p.run(kernels[n], x, outs[-1])
+        p.output(*(p.view(o, (size,), (1,)) for o, size in zip(outs, sizes, strict=True)))
+
+    builder = Builder(made, Config(), Tune())
+    builder.build()
+    return [record[3][1] for record in builder.records[1:]]
+
+
+def test_only_large_phases_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parts_of(monkeypatch, 1 << 20, 1 << 15, 1 << 20) == [8, 1, 8]
+    assert parts_of(monkeypatch, 1 << 20, threads=1) == [1]
+
+
+@pytest.mark.parametrize("n", [1 << 16, 3 << 16, 5 << 16, 1 << 20])
+def test_parts_are_dealt_out_evenly(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    (parts,) = parts_of(monkeypatch, n, threads=3)
+    assert parts < 3 or parts % 3 == 0
