@@ -127,6 +127,20 @@ def test_convolutions_are_the_rows(number: int, fn: str) -> None:
     compare(arrays["out"], want, TOLERANCE[kind])
 
 
+@needs_compiler
+@pytest.mark.parametrize("fn", ["conv", "conv_input", "conv_weight"])
+@pytest.mark.parametrize("number", [1, 4])
+def test_convolutions_by_groups_of_warps(number: int, fn: str) -> None:
+    """Strided and gathered, then of one pixel and copied."""
+    kind, channels, size, window, params = CONVOLUTIONS[number]
+    call, arrays, want = convolution_case(kind, channels, size, window, params, fn)
+    p = convolution.problem(call, dtypes.from_numpy(np.dtype(TYPES[kind])))
+    tiles = Tiles(64, 128, 64, 4, 1, 3, grouped=True)
+    assert p is not None and gemm.possible(p, tiles)
+    run(gemm.launches(p, tiles), arrays, check=True)
+    compare(arrays["out"], want, TOLERANCE[kind])
+
+
 def convolution_case(kind: str, channels: Any, size: Any, window: int, params: dict[str, Any], fn: str) -> tuple[Call, dict[str, Any], np.ndarray]:
     rng, dtype, nd = np.random.default_rng(5), TYPES.get(kind, np.float32), len(size)
     n, c, o = channels
@@ -281,7 +295,7 @@ def test_windows_of_one_pixel_may_be_the_librarys_products(on_the_emulator: None
 
     for got, want in zip(gradients(torch.compile(fn, mode="max-autotune-no-cudagraphs"), "cuda"), gradients(fn, "cpu"), strict=True):
         compare(got, want, 5e-6)
-    assert sum(r.count("Product") for r in recipes) == 2 and "conv" not in sum(recipes, [])
+    assert sum(r.count("Product") for r in recipes) == 2 and not any("conv" in r for r in recipes)
 
 
 # --- before a product ---
@@ -366,7 +380,8 @@ def texts(*, grouped: bool) -> dict[str, str]:
         q = convolution.problem(call, dtype)
         assert p is not None and q is not None
         out[f"gemm {kind} {tf32}"] = gemm.write(p, gemm_schedules.grouped_tiles(p, 128, 128) if grouped and dtype is not dtypes.float32 else gemm_schedules.tiles(p, 128, 128))[0].text
-        out[f"{fn} {kind} {tf32}"] = gemm.write(replace(q, tf32=tf32), gemm_schedules.default_tiles(q))[0].text
+        group = gemm_schedules.grouped_tiles(q, 64, 128) if grouped and dtype is not dtypes.float32 else gemm_schedules.default_tiles(q)
+        out[f"{fn} {kind} {tf32}"] = gemm.write(replace(q, tf32=tf32), group)[0].text
     return out
 
 
