@@ -70,22 +70,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
         else rows_times_rows<BM>(ds, g_tile, at.own, v_tile);
         products_end();
         products_wait<1>(p);
-        if (tile >= at.whole) {
+        auto weigh = [&](auto partly) {
 #pragma unroll
             for (int m = 0; m < MT; ++m)
 #pragma unroll
                 for (int n = 0; n < NT; ++n)
 #pragma unroll
-                    for (int e = 0; e < 4; ++e)
-                        p[m][n][e] = scores.masked(p[m][n][e], at.first + at.own + 16 * m + at.group + e / 2 * 8,
-                                                   tile * BN + 8 * n + 2 * at.place + e % 2);
-        }
-#pragma unroll
-        for (int m = 0; m < MT; ++m)
-#pragma unroll
-            for (int n = 0; n < NT; ++n)
-#pragma unroll
-                for (int e = 0; e < 4; ++e) p[m][n][e] = exp2_fast(p[m][n][e] * FACTOR - level[m][e / 2]);
+                    for (int e = 0; e < 4; ++e) {
+                        float& x = p[m][n][e];
+                        if constexpr (partly.value)
+                            x = scores.masked(x, at.first + at.own + 16 * m + at.group + e / 2 * 8, tile * BN + 8 * n + 2 * at.place + e % 2);
+                        x = exp2_fast(x * FACTOR - level[m][e / 2]);
+                    }
+        };
+        if (tile < at.whole) weigh(Flag<false>());  // in a branch, or the compiler would wait for dP first
+        else weigh(Flag<true>());
         products_wait<0>(ds);
 #pragma unroll
         for (int m = 0; m < MT; ++m)
