@@ -253,6 +253,8 @@ def test_compiled_optimizer_step_alone() -> None:
         opt_b.step()
     assert all(torch.allclose(p, q, rtol=1e-5) for p, q in zip(a.parameters(), b.parameters(), strict=True))
     assert len(compiled.entries) == 1
+    taken = [n for n in compiled.graphs[0].graph.nodes if getattr(n.target, "__name__", "") == "adam_"]
+    assert len(taken) == len(list(a.parameters()))  # a node each, which the next stage opens
 
 
 def test_a_lazy_module_learns_its_shape_before_the_trace() -> None:

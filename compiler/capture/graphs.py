@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: Modules whose functions are leaves of a captured graph.
 LEAF_MODULES = (
     "tinytorch.functions", "tinytorch.nn.functional", "tinytorch.ops", "tinytorch.methods", "tinytorch.linalg",
-    "tinytorch.fft", "tinytorch.special",
+    "tinytorch.fft", "tinytorch.special", "tinytorch.optim.functional",
 )  # fmt: skip
 
 

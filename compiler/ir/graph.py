@@ -180,10 +180,15 @@ def _is_impure(op: str, target: Any) -> bool:
 
 def map_nodes(arg: Any, fn: Callable[[Node], Any]) -> Any:
     """``arg`` with ``fn`` applied to every node in it; containers are rebuilt as their own kind."""
+    kind = type(arg)
+    if kind is Node:
+        return fn(arg)
+    if kind in _PLAIN:
+        return arg
+    if kind is tuple or kind is list:
+        return kind([map_nodes(a, fn) for a in arg])
     if isinstance(arg, Node):
         return fn(arg)
-    if type(arg) in (tuple, list):
-        return type(arg)(map_nodes(a, fn) for a in arg)
     if isinstance(arg, dict):
         return {k: map_nodes(v, fn) for k, v in arg.items()}
     if isinstance(arg, slice):
@@ -192,6 +197,9 @@ def map_nodes(arg: Any, fn: Callable[[Node], Any]) -> Any:
         items = [map_nodes(a, fn) for a in arg]
         return type(arg)(*items) if hasattr(arg, "_fields") else type(arg)(items)
     return arg
+
+
+_PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
 def nodes_in(arg: Any) -> list[Node]:
@@ -283,10 +291,11 @@ class Graph:
         """A new node at the insert point, named ``name`` or after its target."""
         if op not in OPS:
             raise ValueError(f"no node op {op!r}: one of {', '.join(OPS)}")
-        for n in (*nodes_in(tuple(args)), *nodes_in(dict(kwargs or {}))):
-            if n.graph is not self:
-                raise ValueError(f"argument {n} of {target} belongs to another graph")
         node = Node(self, self._names.create_name(name or _name_of(op, target)), op, target, args, kwargs or {})
+        for n in node.all_input_nodes:
+            if n.graph is not self:
+                node._set((), {})
+                raise ValueError(f"argument {n} of {target} belongs to another graph")
         self._at.prepend(node)
         return node
 

@@ -14,6 +14,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from compiler import cache, logs
+from compiler.ir.graph import Node
 from compiler.loop.host import compile_graph
 from compiler.loop.ir import Plan
 from compiler.loop.printer import code_of, format_plan, run_code
@@ -62,6 +63,8 @@ def described(gm: Any) -> Iterator[str]:
 
 
 def _text(x: Any) -> str:
+    if isinstance(x, Node):
+        return x.name
     if isinstance(x, Tensor):
         data = x._data
         return f"{x.dtype} {x.device} {tuple(map(str, data.shape))} {tuple(map(str, x.stride()))}"

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tinytorch import ops
+from tinytorch.optim.functional import adam_
 from tinytorch.optim.optimizer import (
     Group,
     Optimizer,
@@ -60,18 +61,11 @@ class Adam(Optimizer):
         return {"step": step_count(p), **{name: zeros_like(p) for name in names}}
 
     def _change(self, p: Tensor, g: Tensor, group: Group) -> None:
-        beta1, beta2 = group["betas"]
         state = self.state[p]
-        mean, square = state["exp_avg"], state["exp_avg_sq"]
-        mean.lerp_(g, 1 - beta1)
-        square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        if group["amsgrad"]:
-            state["max_exp_avg_sq"].copy_(ops.maximum(state["max_exp_avg_sq"], square))
-            square = state["max_exp_avg_sq"]
         state["step"] += 1
+        largest = state["max_exp_avg_sq"] if group["amsgrad"] else None
         step = value_of(state["step"])
-        denominator = square.sqrt() / (1 - beta2**step) ** 0.5 + group["eps"]
-        p.sub_(mean / denominator * (group["lr"] / (1 - beta1**step)))
+        adam_(p, g, state["exp_avg"], state["exp_avg_sq"], largest, step, group["lr"], group["betas"], group["eps"])
 
 
 class AdamW(Adam):
