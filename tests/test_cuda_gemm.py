@@ -278,6 +278,23 @@ def test_training_through_convolutions(on_the_emulator: None, recipes: list[list
     assert {"conv", "conv_input", "conv_weight"} <= {name.split("_joined")[0] for r in recipes for name in r}
 
 
+def test_what_follows_a_strided_gradient_is_in_each_of_its_pieces(on_the_emulator: None, recipes: list[list[str]]) -> None:
+    def step(z: Any, w: Any) -> Any:
+        return (F.conv2d(torch.tanh(z), w, padding=1, stride=2) ** 2).sum()
+
+    def gradients(fn: Callable[..., Any], device: str) -> list[np.ndarray]:
+        leaves = [a.detach().clone().to(device).requires_grad_() for a in (z, w)]
+        fn(*leaves).backward()
+        return [t.grad.cpu().numpy() for t in leaves]
+
+    z, w = numbers(2, 3, 7, 6), numbers(4, 3, 3, 3, seed=1)
+    for got, want in zip(gradients(torch.compile(step), "cuda"), gradients(step, "cpu"), strict=True):
+        compare(got, want, 5e-6)
+    backward = next(r for r in recipes if "conv_input" in r)
+    at = backward.index("conv_input")
+    assert backward[at : at + 4] == ["conv_input"] * 4 and set(backward[at:]) == {"conv_input", "conv_weight", "Release"}
+
+
 def test_windows_of_one_pixel_may_be_the_librarys_products(on_the_emulator: None, monkeypatch: pytest.MonkeyPatch, recipes: list[list[str]]) -> None:
     """Forward and the input's gradient; the weight's is a sum over images, too."""
     monkeypatch.setattr(ways, "WORTH", 1)
