@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from codegen_cupy.body import Emitter, Kept, safe
 from codegen_cupy.nest import Flat, value_at
 from codegen_cupy.pointwise import unflatten
-from codegen_cupy.schedule import SHARED_LIMIT
+from codegen_cupy.schedule import MOST_AHEAD, SHARED_LIMIT
 from codegen_cupy.spell import cast, from_memory, memory_type
 from compiler.loop.ir import Load, Loop
 from compiler.sym.expr import lift
 
-MOST = 2  # rows that a thread asks for before it needs them
 Key = tuple[str, str]
 
 
@@ -41,7 +40,7 @@ class Ahead:
         """Where the next rows wait; nowhere if they are too many."""
         e, s = self.e, self.e.schedule
         rows = {k: x for k, x in self.rows.items() if k not in self.kept.loaded and not isinstance(x[1], Flat)}
-        if not rows or len(rows) > MOST:
+        if not rows or len(rows) > MOST_AHEAD:
             return
         for key, (load, loop) in rows.items():
             self.next[key] = f"{safe(load.name)}_next"

@@ -25,6 +25,7 @@ from compiler.loop.ir import Init, Int, Kernel, Load, Loop, Store, Update
 from compiler.sym.expr import Expr, Symbol, as_int, lift
 
 WARP = 32
+MOST_AHEAD = 2  # rows that a thread asks for before it needs them
 SHARED_LIMIT = 224 * 1024  # of all shared memory, on a machine that has clusters of blocks; 227 KB is the limit
 SHARED_BYTES = 40 * 1024  # of static shared memory a block may use; 48 KB is the limit
 ONLINE = 16384  # elements: longer rows go through the online softmax, shorter ones stay in registers
@@ -284,12 +285,13 @@ def waiting(kernel: Kernel, nest: Nest, at: Situation) -> dict[str, Any] | None:
     if fits is None or not at.restrict:
         return None
     length, points = value_at(inner_loops(nest)[0].extent, at.sizes), value_at(nest.points, at.sizes)
-    vector, bytes_ = _row_vector(kernel, nest, at, length), _row_bytes(kernel, nest)
-    small = min(b.dtype.itemsize for b in kernel.params if b.dtype.kind == "f" and b.shape)
+    vector, items, bytes_ = _row_vector(kernel, nest, at, length), _row_items(kernel, nest), _row_bytes(kernel, nest)
+    if len(items) > MOST_AHEAD or any(vector * n % 16 for n in items):
+        return None
     for team, blocks in ((512, 2), (1024, 1)):
         rounds = -(-length // (team * vector))
         enough = points >= 4 * blocks * MULTIPROCESSORS and rounds * vector * bytes_ / 4 <= HELD_BY_1024
-        if enough and blocks * length * bytes_ <= SHARED_LIMIT and vector * small % 16 == 0:
+        if enough and blocks * length * bytes_ <= SHARED_LIMIT:
             return dict(kind="row", vector=vector, team=team, threads=team, chunks=rounds, blocks=blocks * MULTIPROCESSORS,
                         resident=blocks, prefetch=True, waits="shared")  # fmt: skip
     return None
@@ -307,6 +309,11 @@ def _flat(nest: Nest) -> bool:
 
 def _row_bytes(kernel: Kernel, nest: Nest) -> int:
     """Of the rows that are read more than once, per element."""
+    return sum(_row_items(kernel, nest)) or 1
+
+
+def _row_items(kernel: Kernel, nest: Nest) -> list[int]:
+    """The bytes of an element of each row that is read more than once."""
     items = {b.name: b.dtype.itemsize for b in kernel.params}
     times: Counter[tuple[str, Int]] = Counter()
     for loop in inner_loops(nest):
@@ -314,7 +321,7 @@ def _row_bytes(kernel: Kernel, nest: Nest) -> int:
         passes = 2 if any(isinstance(s, Update) and s.combine in TWO_PASSES for s in loop.body) else 1
         for key in {(s.buffer, as_int(lift(s.index).subs(axis))) for s in loop.body if isinstance(s, Load)}:
             times[key] += passes
-    return sum(items[buffer] for (buffer, _), n in times.items() if n > 1) or 1
+    return [items[buffer] for (buffer, _), n in times.items() if n > 1]
 
 
 def _scan(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int) -> Schedule:

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 from test_cuda_kernels import arguments, close, emulate_kernel, needs_compiler, needs_nvrtc
 
+import tinytorch as torch
 from codegen_cupy import emulate, machine, nvrtc, schedule, sources, tune
 from codegen_cupy.nest import Nest, nests
 from codegen_cupy.onehot import closed
 from codegen_cupy.online import online
 from codegen_cupy.schedule import Schedule, Situation, inner_loops
 from compiler.config import config
-from compiler.loop import interp
+from compiler.loop import build, interp
 from compiler.loop.ir import Kernel, Store
-from tinytorch.dtypes import bfloat16, float32
+from tinytorch.dtypes import bfloat16, bool_, float32
 
 
 def check(k: Kernel, start: list[np.ndarray]) -> None:
@@ -247,6 +248,23 @@ def test_long_rows_wait_in_shared_memory_where_they_fit() -> None:
     assert all(not s.shared for s in sources.sources(cases.softmax(bfloat16, 8192, 50_304), {}, restrict=False).sources)
 
 
+def test_rows_of_narrow_elements_do_not_wait() -> None:
+    @build.kernel
+    def masked(k: Any) -> None:
+        rows, n = 8192, 50_304
+        x, kept = k.param("x", bfloat16, (rows, n), (n, 1)), k.param("kept", bool_, (rows, n), (n, 1))
+        out = k.param("out", bfloat16, (rows, n), (n, 1))
+        for i in k.map(rows):
+            total = k.init("add", float32)
+            for j in k.reduce(n):
+                k.update("add", total, k.where(k.load(kept, n * i + j), k.cast(k.load(x, n * i + j), dtype=float32), 0.0))
+            for j in k.map(n):
+                v = k.where(k.load(kept, n * i + j), k.cast(k.load(x, n * i + j), dtype=float32), 0.0)
+                k.store(out, n * i + j, k.cast(k.div(v, total), dtype=bfloat16))
+
+    assert all(not s.shared for s in sources.sources(masked, {}).sources)
+
+
 @needs_nvrtc
 @pytest.mark.parametrize(("make", "change"), WAITING)
 def test_waiting_rows_compile(make: Callable[[], Kernel], change: dict[str, Any]) -> None:
@@ -323,3 +341,36 @@ def test_what_may_vary_of_a_cluster() -> None:
         assert s.threads == team and s.chunks * s.lanes * s.vector == 131_072
     with pytest.raises(ValueError, match="registers"):
         tune.consistent(nest, start, replace(start, cluster=1, team=256), {})
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [bfloat16, float32])
+def test_a_cross_entropy_step_with_waiting_rows(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+    monkeypatch.setenv("TT_CUDA_EMULATE", "1")
+    monkeypatch.setattr(schedule, "MULTIPROCESSORS", 1)  # a small machine, on which these are many long rows
+    monkeypatch.setattr(schedule, "ONLINE", 512)
+    texts: list[str] = []
+    write = sources.write
+    monkeypatch.setattr(sources, "write", lambda *a: texts.append((made := write(*a)).text) or made)
+    generator = np.random.default_rng(0)
+    values = torch.from_numpy(generator.standard_normal((11, 1400)).astype(np.float32)).to(dtype)
+    x, y = values.to("cuda").requires_grad_(), torch.from_numpy(generator.integers(0, 1400, 11)).to("cuda")
+
+    @torch.compile
+    def step() -> Any:
+        x.grad = None
+        loss = torch.nn.functional.cross_entropy(x, y)
+        loss.backward()
+        return loss.detach()
+
+    with config.patch(cache=False):
+        loss = step()
+    assert any("copies_wait<0>()" in t for t in texts)
+    v = values.float().numpy().astype(np.float64)
+    p = np.exp(v - v.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    target = y.cpu().numpy()
+    tolerance = 1e-2 if dtype is bfloat16 else 1e-5
+    np.testing.assert_allclose(float(loss), -np.log(p[np.arange(11), target]).mean(), rtol=tolerance)
+    p[np.arange(11), target] -= 1
+    np.testing.assert_allclose(x.grad.float().cpu().numpy(), p / 11, rtol=tolerance, atol=1e-7)
