@@ -94,7 +94,7 @@ def optimise(text: str) -> Any:
     from codegen_numba import vectors
 
     module = _parse(vectors.announce(text))
-    _run_passes(module, vectorise=True)
+    _run_passes(module, vectorise=True, pairs=not _TRUTHS.search(text))
     wide = vectors.gather(str(module)) if "tt_" in text else ""
     extra = vectors.definitions(wide)
     if extra:
@@ -110,9 +110,16 @@ def _parse(text: str) -> Any:
     return module
 
 
-def _run_passes(module: Any, vectorise: bool) -> None:
+#: An unrolled conjunction of comparisons makes LLVM's vectoriser of straight lines (SLP) fail an assertion, which ends the
+#: process; where truths are combined it has nothing to win, so it stays off.
+_TRUTHS = re.compile(r"= (and|or|xor) i1 |= select  i1 [^,]+, i1 ")
+
+
+def _run_passes(module: Any, vectorise: bool, pairs: bool = False) -> None:
+    """``pairs``: may equal operations in straight lines become vectors?"""
     tuning = llvm.create_pipeline_tuning_options(speed_level=3 if vectorise else 2)
-    tuning.loop_vectorization = tuning.loop_interleaving = tuning.slp_vectorization = vectorise
+    tuning.loop_vectorization = tuning.loop_interleaving = vectorise
+    tuning.slp_vectorization = pairs
     tuning.loop_unrolling = vectorise
     builder = llvm.create_pass_builder(target.machine(), tuning)
     builder.getModulePassManager().run(module, builder)

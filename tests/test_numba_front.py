@@ -128,3 +128,16 @@ def test_a_first_compiled_call_does_not_import_numba():
     )
     env = {"TT_CACHE": "0", "PATH": ""}
     subprocess.run([sys.executable, "-c", program], check=True, env=env, cwd=Path(__file__).parent.parent)
+
+
+@pytest.mark.parametrize("join", ["bit_and(a, x[-i - 5 * j] != 0)", "select(a, x[-i - 5 * j] != 0, False)"])
+def test_long_conjunctions_do_not_end_the_process(join):
+    """LLVM's vectoriser of straight lines fails an assertion on them, which no Python can catch."""
+    program = (
+        "from codegen_numba.compile import Source, compile_source\n"
+        "text = 'def k(x, out, start, stop, part):\\n    for i in range(start, stop):\\n        a = True\\n'\n"
+        f"text += '        for j in range(31):\\n            a = {join}\\n        out[i] = to_uint8(a)\\n'\n"
+        "print(len(compile_source(Source('k', text, (('x', 'int64'), ('out', 'uint8'))))))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+    assert done.returncode == 0 and int(done.stdout) > 100, done.stderr[-500:]
