@@ -328,6 +328,51 @@ print("as they lie:", rounds(lambda line, chunk: 8 * line + chunk))
 print("chunks changing places (`spot` in gemm_tiles.cuh):", rounds(lambda line, chunk: 8 * line + (chunk ^ line % 8)))
 
 # %% [markdown]
+# ## Four warps, one instruction
+#
+# On Hopper the tensor cores fetch their operands from shared memory by themselves. One instruction, `wgmma`, multiplies
+# 64 × 16 numbers by 16 × 64 for a group of four warps, and those may do something else meanwhile: attention computes
+# exponentials. What the threads hand over is no number but a *descriptor*, 64 bits that say where a panel lies:
+#
+# | bits | what | here |
+# |---|---|---|
+# | 0–13 | address of the first number, in units of 16 bytes | |
+# | 16–29 | way to the columns beyond the panel, likewise | nothing lies there |
+# | 32–45 | way from eight rows to the next eight, likewise | 8 rows of 128 bytes |
+# | 62–63 | the order within eight rows | 1: chunk `c` of row `r` in place `c ^ r % 8` |
+#
+# So the order that spared us bank conflicts has a name in hardware. A product over 64 columns takes four steps of 16.
+# **Predict** what the descriptor of the second step looks like. Its chunks, 2 and 3, lie elsewhere in every row!
+
+# %%
+
+
+def descriptor(address, stride=1024):
+    return address // 16 | 1 << 16 | stride // 16 << 32 | 1 << 62
+
+
+def looks_at(d, row, column):
+    """The address at which the tensor cores look for a number of two bytes."""
+    plain = (d & 0x3FFF) * 16 + row // 8 * (d >> 32 & 0x3FFF) * 16 + row % 8 * 128 + column * 2
+    return plain ^ (plain >> 7 & 7) << 4  # the row's last three bits change the chunk
+
+
+matrix, home = np.arange(64 * 64).reshape(64, 64), 3 * 1024
+shared = np.full(16 * 1024, -1)
+for row, column in np.ndindex(64, 64):
+    shared[home // 2 + row * 64 + (column // 8 ^ row % 8) * 8 + column % 8] = matrix[row, column]
+for step in range(4):
+    d = descriptor(home + 32 * step)
+    seen = [[shared[looks_at(d, r, c) // 2] for c in range(16)] for r in range(64)]
+    assert (seen == matrix[:, 16 * step : 16 * step + 16]).all()
+    print(f"step {step}: {d:#018x}")
+
+# %% [markdown]
+# 32 bytes further, as if nothing were exchanged: the exclusive or comes last, on the finished address. That is also why
+# a panel has to begin at a multiple of 1024 bytes. **Try** `home = 3 * 1024 + 128`. And if the sum runs over *rows* of the
+# panel (weights times values, in attention): by how many bytes does a step move on? `panel_place` in `tensor_cores.cuh`
+# and its use below it have the answer.
+#
 # ## Property test
 #
 # The claim: *rows of any length, threads in any order, no race, and NumPy's result.*
