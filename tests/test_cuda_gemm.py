@@ -343,6 +343,11 @@ def test_a_cast_is_done_while_a_product_loads(on_the_emulator: None, computing: 
     assert recipes[-1] == ["Memory", "gemm"] and len(computing) == 1
 
 
+def test_a_cast_before_a_product_may_stay_a_kernel(on_the_emulator: None, ours: list[Problem], recipes: list[list[str]]) -> None:
+    both(lambda x, w: torch.relu(x @ w.to(torch.bfloat16)), numbers(24, 40, dtype=torch.bfloat16), numbers(40, 48, seed=1))
+    assert [n for n in recipes[-1] if n not in ("Memory", "Release")][1:] == ["gemm"] and recipes[-1].count("Memory") == 2
+
+
 def test_an_activation_with_a_row_of_numbers_is_computed_too(on_the_emulator: None, computing: list[Problem], recipes: list[list[str]]) -> None:
     both(lambda x, s, w: F.gelu(x * s) @ w, numbers(3, 20, 36), numbers(36, seed=1), numbers(3, 36, 33, seed=2))
     assert recipes[-1] == ["Memory", "gemm"] and len(computing) == 1
