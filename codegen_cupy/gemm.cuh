@@ -15,7 +15,7 @@ __device__ __forceinline__ Corner corner(int M, int N) {
 template <class A, class B>
 __device__ __forceinline__ void sum_products(Sums& sums, elem* pool, A& a, B& b, int steps) {
     elem *a_tiles = pool, *b_tiles = pool + STAGES * A_TILE;
-#pragma unroll
+#pragma unroll 1  // a fetch is long where elements are gathered
     for (int s = 0; s < STAGES - 1; ++s) {
         if (s < steps) {
             a.fetch(a_tiles + s * A_TILE);
