@@ -6,7 +6,7 @@ leave the plan and need memory of their own.  Read next: ``launch`` (a block per
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from codegen_cupy.host import Memory, Recipe, Release, View
 
 ROUND = 256  # bytes to which temporaries are aligned
 SMALL = 64 << 10  # bytes of a buffer that has memory of its own rather than a fill of its own
+#: Results that start at zero lie in one block, which lives as long as any of them: not a single number, that somebody may
+#: collect, and not too many together.
+TINY, TOGETHER = 1 << 10, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,9 @@ class Places:
     total: int
     zone: int = 0
     zeroed: frozenset[str] = frozenset()
+    #: Where outputs that start at zero lie in a block of their own, with one fill for all.
+    together: dict[str, int] = field(default_factory=dict)
+    together_size: int = 0
 
 
 def places(recipe: Recipe) -> Places:
@@ -56,7 +62,19 @@ def places(recipe: Recipe) -> Places:
         placed.append((at, at + need, name))
         offsets[name] = at
     total = max((high for _, high, _ in placed), default=zone)
-    return Places(home, kept, offsets, total, zone, frozenset(zeroed) if zone else frozenset())
+    own, own_size = _together([s for s in recipe.steps if isinstance(s, Memory) and s.name in kept])
+    return Places(home, kept, offsets, total, zone, frozenset(zeroed if zone else ()), own, own_size)
+
+
+def _together(kept: list[Memory]) -> tuple[dict[str, int], int]:
+    """Offsets of small results that start at zero, and the size of their block."""
+    found: dict[str, int] = {}
+    end = 0
+    for m in kept:
+        need = rounded(bytes_of(m))
+        if not m.reuse and starts_at_zero(m) and TINY <= bytes_of(m) <= SMALL and end + need <= TOGETHER:
+            found[m.name], end = end, end + need
+    return (found, end) if len(found) > 1 else ({}, 0)
 
 
 def _lives(recipe: Recipe, home: dict[str, str]) -> tuple[dict[str, int], dict[str, int]]:

@@ -77,6 +77,10 @@ class Writer:
         if self.places.zone:
             self.names["fill"] = self.machine.fill
             add(f"    fill(base, {bytes(1)!r}, {self.places.zone}, stream)")
+        if self.places.together:
+            self.names["fill"] = self.machine.fill
+            add(f"    together = alloc({self.places.together_size})")
+            add(f"    fill(together.ptr, {bytes(1)!r}, {self.places.together_size}, stream)")
         add("    with lock:")
         number = 0
         for step in self.recipe.steps:
@@ -110,6 +114,9 @@ class Writer:
             self.pointer[s.name] = self.pointer[s.reuse]
         elif s.name in offsets:
             self.pointer[s.name] = f"base + {offsets[s.name]}"
+        elif s.name in self.places.together:
+            add(f"        {name}_memory = together + {self.places.together[s.name]}")
+            self.pointer[s.name] = f"{name}_memory.ptr"
         else:
             add(f"        {name}_memory = alloc({max(s.items * item, 1)})")
             self.pointer[s.name] = f"{name}_memory.ptr"
@@ -117,7 +124,7 @@ class Writer:
         self.names[f"{name}_shape"] = s.shape
         self.names[f"{name}_strides"] = tuple(n * item for n in s.stride)
         self.arrays[s.name] = s
-        if s.fill is not None and s.items and s.name not in self.places.zeroed:
+        if s.fill is not None and s.items and not (s.name in self.places.zeroed or s.name in self.places.together):
             self.names["fill"] = self.machine.fill
             add(f"        fill({self.pointer[s.name]}, {pattern(s)!r}, {s.items}, stream)")
 

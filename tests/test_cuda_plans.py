@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from loop_helpers import trace
 from test_loop_random import programs
 
+import tinytorch as torch
 from codegen_cupy import emulate
+from codegen_cupy.machine import EmulatedMachine
 from codegen_cupy.program import Program
 from compiler.config import Config
 from compiler.loop import compile_graph
@@ -166,3 +168,30 @@ def test_dropout_draws_eager_bits() -> None:
 def test_random_programs(program: Any) -> None:
     fn, tensors = program
     compare(fn, *tensors, tolerance=1e-4)
+
+
+def test_gradients_that_start_at_zero_take_one_fill(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TT_CUDA_EMULATE", "1")
+    fills: list[int] = []
+    fill = EmulatedMachine.fill
+    monkeypatch.setattr(EmulatedMachine, "fill", lambda self, *args: (fills.append(args[2]), fill(self, *args))[1])
+    rng = np.random.default_rng(0)
+    x, g, *w = (torch.from_numpy(rng.standard_normal(s).astype(np.float32)).to("cuda") for s in ((64, 300), (64, 300), *[(300,)] * 4))
+    for t in w:
+        t.requires_grad_()
+
+    def gradients(x: Any, g: Any) -> list[Any]:
+        for t in w:
+            t.grad = None
+        norm = torch.nn.functional.layer_norm
+        norm(norm(x, (300,), w[0], w[1]).sin(), (300,), w[2], w[3]).backward(g)
+        return [t.grad for t in w]
+
+    want = [t.cpu().numpy() for t in gradients(x, g)]
+    compiled = torch.compile(gradients)
+    first = compiled(x, g)
+    assert len(fills) == 1
+    second = compiled(x, 2 * g)
+    for a, b, c in zip(first, second, want, strict=True):  # each call has its own block
+        np.testing.assert_allclose(a.cpu().numpy(), c, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(b.cpu().numpy(), 2 * c, rtol=1e-3, atol=1e-3)
