@@ -139,7 +139,7 @@ class Program:
     def statement(self) -> None:
         options = [
             (4, self.assign_tensor), (2, self.assign_int), (2, self.in_place), (2, self.list_change), (2, self.dict_change),
-            (1, self.attribute), (1, self.view_write), (1, self.alias),
+            (1, self.attribute), (1, self.view_write), (1, self.alias), (0.5, self.set_), (0.3, self.checked), (0.5, self.chance),
         ]  # fmt: skip
         if self.depth < 4:
             options += [(2, self.if_), (1, self.for_), (1, self.while_), (1, self.try_), (1, self.with_), (1, self.closure),
@@ -216,6 +216,34 @@ class Program:
             f"box.v = {self.int_()} % 9", "box.bump(2)", f"box.extra = {self.int_()}", f"box.items.append({self.int_()} % 5)",
             "setattr(box, 'extra', box.v)",
         ]))  # fmt: skip
+
+    def set_(self) -> None:
+        name = self.fresh("s")
+        self.emit(f"{name} = {{{self.int_(1)}, {self.int_(1)}, *{self.pick('l')}}}")
+        self.emit(self.r.choice([f"{name}.add({self.int_(1)})", f"{name}.discard({self.int_(1)})", f"{name} ^= {{1, 9, 17}}"]))
+        self.emit(f"items.extend({name})")
+
+    def checked(self) -> None:
+        """An index that may be out of range, known only when the graph runs."""
+        text = f"{self.pick('t')}[torch.tensor([{self.int_(1)} % 4])]"
+        if self.r.random() < 0.3:
+            self.emit(f"{self.pick('t')}.add_({text})")
+            return
+        self.emit("try:")
+        self.depth += 1
+        self.emit("box.bump()")
+        self.emit(f"{self.pick('t')}.mul_({text})")
+        self.depth -= 1
+        self.emit("except IndexError:")
+        self.block(1)
+
+    def chance(self) -> None:
+        name = self.fresh("i")
+        self.emit(f"{name} = " + self.r.choice(["random.randint(0, 9)", "random.choice([1, 2, 5])", "int(random.random() * 4)"]))
+        self.have["i"].append(name)
+        if self.r.random() < 0.3:
+            self.emit(f"if {name} > 2:")
+            self.block(1)
 
     def if_(self) -> None:
         self.emit(f"if {self.cond()}:")
@@ -313,7 +341,7 @@ class Program:
 def build(seed: int, breaks: bool = True) -> tuple[Any, str]:
     """The function and its text."""
     text = Program(seed, breaks).text()
-    scope: dict[str, Any] = {"torch": torch, "act": act, "__name__": "program"}
+    scope: dict[str, Any] = {"torch": torch, "act": act, "random": random, "__name__": "program"}
     exec(compile(text, f"<program {seed}>", "exec"), scope)
     return scope["f"], text
 
@@ -326,9 +354,10 @@ def arguments(seed: int) -> tuple[Any, ...]:
 def outcome(fn: Any, args: tuple[Any, ...]) -> Any:
     """The result or the exception, with the state of all arguments and the log afterwards."""
     LOG.clear()
+    random.seed(0)
     try:
         result: Any = ("value", fn(*args))
     except Exception as e:
         result = ("raised", type(e).__name__, str(e))
-    state = [*args[:4], vars(args[4]), torch.is_grad_enabled()]
+    state = [*args[:4], vars(args[4]), torch.is_grad_enabled(), random.random()]
     return result, state, list(LOG)

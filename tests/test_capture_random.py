@@ -1,4 +1,4 @@
-"""Random programs: compiled equals eager in values, exceptions, state, aliases, and the order of what was done."""
+"""Random programs: compiled equals eager in values, exceptions, state, aliases, random numbers, and the order of what was done."""
 
 from __future__ import annotations
 
