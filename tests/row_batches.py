@@ -17,8 +17,11 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +165,37 @@ def run_batch(first: int) -> dict[str, Any]:
     return report
 
 
+def reports(first: int, programs: int, seconds: float, workers: int) -> Iterator[dict[str, Any]]:
+    """Of batch after batch.  If a process dies, those in flight are run again one by one, to see which killed it."""
+    began, at = time.monotonic(), first
+    pool = ProcessPoolExecutor(workers, max_tasks_per_child=40)
+    pending: list[tuple[int, Any]] = []
+    while True:
+        while len(pending) < 2 * workers and time.monotonic() - began < seconds and at < first + programs:
+            pending.append((at, pool.submit(run_batch, at)))
+            at += BATCH
+        if not pending:
+            pool.shutdown()
+            return
+        try:
+            yield pending[0][1].result()
+            pending.pop(0)
+        except BrokenProcessPool:
+            for seed, _ in pending:
+                yield apart(seed)
+            pending, pool = [], ProcessPoolExecutor(workers, max_tasks_per_child=40)
+
+
+def apart(seed: int) -> dict[str, Any]:
+    """A batch in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        try:
+            return pool.submit(run_batch, seed).result()
+        except BrokenProcessPool:
+            how = {"machine": "?", "numerics": "?", "tiny": False, "rows": {}}
+            return {"first": seed, **how, "failures": {f"{seed} to {seed + BATCH - 1}": "the process died"}}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60)
@@ -174,27 +208,17 @@ def main() -> None:
     began, done, failures = time.monotonic(), 0, 0
     ways: Counter[str] = Counter()
     rows: Counter[str] = Counter()
-    with ProcessPoolExecutor(options.workers, max_tasks_per_child=40) as pool:
-        pending: list[Any] = []
-        at = options.first
-        while True:
-            more = time.monotonic() - began < options.seconds and at < options.first + options.programs
-            while more and len(pending) < 2 * options.workers:
-                pending.append(pool.submit(run_batch, at))
-                at += BATCH
-            if not pending:
-                break
-            report = pending.pop(0).result()
-            done += BATCH
-            ways[f"{report['machine']} {report['numerics']}{' tiny' * report['tiny']}"] += BATCH
-            rows.update(report["rows"])
-            for seed, text in report["failures"].items():
-                failures += 1
-                print(f"=== {seed} ({report['machine']}, {report['numerics']}, tiny={report['tiny']})\n{text}", flush=True)
-            if options.save:
-                state = {"from": options.first, "programs": done, "failures": failures, "seconds": round(time.monotonic() - began),
-                         "ways": dict(ways), "rows": dict(rows)}  # fmt: skip
-                options.save.write_text(json.dumps(state, indent=1))
+    for report in reports(options.first, options.programs, options.seconds, options.workers):
+        done += BATCH
+        ways[f"{report['machine']} {report['numerics']}{' tiny' * report['tiny']}"] += BATCH
+        rows.update(report["rows"])
+        for seed, text in report["failures"].items():
+            failures += 1
+            print(f"=== {seed} ({report['machine']}, {report['numerics']}, tiny={report['tiny']})\n{text}", flush=True)
+        if options.save:
+            state = {"from": options.first, "programs": done, "failures": failures, "seconds": round(time.monotonic() - began),
+                     "ways": dict(ways), "rows": dict(rows)}  # fmt: skip
+            options.save.write_text(json.dumps(state, indent=1))
     print(f"{done} programs from seed {options.first}, {failures} failures, {time.monotonic() - began:.0f} s; {dict(ways)}")
     sys.exit(bool(failures))
 
