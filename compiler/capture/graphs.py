@@ -90,7 +90,7 @@ def _note_error(tx: Tracer, fn: Callable[..., Any]) -> None:
 def _numbers_in(tx: Tracer, value: Value) -> list[NumberValue]:
     value = realize(tx, value)
     if isinstance(value, NumberValue):
-        return [value]
+        return [] if value.fixed else [value]
     if isinstance(value, TupleValue | ListValue):
         return [n for v in value.items for n in _numbers_in(tx, v)]
     return []
@@ -116,7 +116,11 @@ def _run_with_numbers(
     except (Observed, Unsupported):
         fits = False
     if not fits:
-        numbers[0].specialize()
+        numbers[0].specialize()  # comes back only for a number that was drawn, whose outcome is fixed from now on
+        rest = [n for n in numbers if not n.fixed]
+        if rest:
+            return _run_with_numbers(tx, fn, args, kwargs, rest)
+        return run_on_fakes(tx, fn, [example(tx, a) for a in args], {k: example(tx, v) for k, v in kwargs.items()})
     return given
 
 
@@ -200,6 +204,8 @@ def example(tx: Tracer, value: Value) -> Any:
     value = realize(tx, value)
     if isinstance(value, TensorValue):
         return value.fake
+    if isinstance(value, NumberValue) and value.fixed:
+        return value.hint
     if isinstance(value, NumberValue | ArrayValue):
         return value.tensor.fake
     return _convert(tx, value, example)
@@ -210,6 +216,8 @@ def argument(tx: Tracer, value: Value) -> Any:
     value = realize(tx, value)
     if isinstance(value, TensorValue):
         return tx.node_of(value)
+    if isinstance(value, NumberValue) and value.fixed:
+        return value.hint
     if isinstance(value, NumberValue | ArrayValue):
         return tx.node_of(value.tensor)
     if isinstance(value, SymIntValue):

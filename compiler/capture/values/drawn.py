@@ -74,6 +74,7 @@ class DrawnValue(NumberValue):
 
     def specialize(self) -> Any:
         self.decide(self.tx, f"{{0}} == {literal(self.hint)}", self.options, self.foreseen)
+        self.fixed = True
         return self.hint
 
     def const(self) -> Any:

@@ -39,6 +39,8 @@ class NumberValue(Value):
         self.places = places
         self.source = source
 
+    fixed = False  # whether it has been taken as a constant after all
+
     def pytype(self) -> type:
         return self.kind
 
