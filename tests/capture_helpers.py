@@ -34,6 +34,20 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
+def differences(got: Any, expected: Any, where: str) -> list[str]:
+    """A line for each innermost place at which the two are not the ``same``."""
+    if same(got, expected):
+        return []
+    found: list[str] = []
+    if type(got) is type(expected) and isinstance(got, list | tuple) and len(got) == len(expected):
+        for i, (a, b) in enumerate(zip(got, expected, strict=True)):
+            found += differences(a, b, f"{where}[{i}]")
+    elif type(got) is type(expected) is dict and list(got) == list(expected):
+        for k in got:
+            found += differences(got[k], expected[k], f"{where}[{k!r}]")
+    return found or [f"{where}: got {got!r}, expected {expected!r}"]
+
+
 def _plain(t: torch.Tensor) -> Any:
     """Values as an array; NumPy itself has no bfloat16."""
     t = t.detach()

@@ -35,7 +35,7 @@ class Step:
     otherwise: tuple[str, list[str], int] | None = None
 
 
-Spelling = Callable[[Instr, list[str], tuple[str, ...], Any], Step]
+Spelling = Callable[[Instr, list[str], tuple[str, ...], Any], Step | None]
 NATIVE: dict[str, Spelling] = {}
 
 
@@ -187,6 +187,74 @@ def _is(instr: Instr, stack: list[str], kw_names: tuple[str, ...], constant: Any
 @_spells("GET_LEN")
 def _len(instr: Instr, stack: list[str], kw_names: tuple[str, ...], constant: Any) -> Step:
     return Step(0, [f"result = len({stack[-1]})"], ["result"])
+
+
+# --- containers of which a key is not known ----------------------------------------------------------------------------
+@_spells("BUILD_SET")
+def _build_set(instr: Instr, stack: list[str], kw_names: tuple[str, ...], constant: Any) -> Step:
+    return Step(instr.arg, [f"result = {{{', '.join(stack[-instr.arg :])}}}"], ["result"])
+
+
+@_spells("BUILD_MAP")
+def _build_map(instr: Instr, stack: list[str], kw_names: tuple[str, ...], constant: Any) -> Step:
+    flat = stack[len(stack) - 2 * instr.arg :]
+    pairs = ", ".join(f"{k}: {v}" for k, v in zip(flat[::2], flat[1::2], strict=True))
+    return Step(2 * instr.arg, [f"result = {{{pairs}}}"], ["result"])
+
+
+@_spells("SET_ADD")
+def _set_add(instr: Instr, stack: list[str], kw_names: tuple[str, ...], constant: Any) -> Step:
+    return Step(1, [f"{stack[-1 - instr.arg]}.add({stack[-1]})"])
+
+
+@_spells("MAP_ADD")
+def _map_add(instr: Instr, stack: list[str], kw_names: tuple[str, ...], constant: Any) -> Step:
+    return Step(2, [f"{stack[-2 - instr.arg]}[{stack[-2]}] = {stack[-1]}"])
+
+
+# --- patterns and exceptions: code of the program's classes runs -------------------------------------------------------
+@_spells("MATCH_KEYS")
+def _match_keys(instr: Instr, stack: list[str], kw_names: tuple[str, ...], constant: Any) -> Step:
+    lines = [
+        f"get, found, result = {stack[-2]}.get, [], None",
+        f"for key in {stack[-1]}:",
+        "    if (value := get(key, END)) is END: break",
+        "    found.append(value)",
+        "else: result = tuple(found)",
+    ]
+    return Step(0, lines, ["result"])
+
+
+@_spells("MATCH_CLASS")
+def _match_class(instr: Instr, stack: list[str], kw_names: tuple[str, ...], constant: Any) -> Step:
+    subject, cls = stack[-3:-1]
+    names = constant(1)
+    parts = [f"part{i}" for i in range(instr.arg + len(names))]
+    patterns = [*parts[: instr.arg], *(f"{n}={part}" for n, part in zip(names, parts[instr.arg :], strict=True))]
+    found = "".join(f"{part}, " for part in parts)
+    lines = [
+        f"kind = {cls}",
+        f"match {subject}:",
+        f"    case kind({', '.join(patterns)}): result = ({found})",
+        "    case _: result = None",
+    ]
+    return Step(3, lines, ["result"])
+
+
+@_spells("RAISE_VARARGS")
+def _raise(instr: Instr, stack: list[str], kw_names: tuple[str, ...], constant: Any) -> Step | None:
+    """Make an exception of what may be a class of one; it is raised by the same instruction."""
+    made = [f"raised{i}" for i in range(instr.arg)]
+    lines = [
+        f"{name} = {x}() if isinstance({x}, type) and issubclass({x}, BaseException) else {x}"
+        for name, x in zip(made, stack[len(stack) - instr.arg :], strict=True)
+    ]
+    return Step(instr.arg, lines, made, again=True) if made else None
+
+
+@_spells("CALL_INTRINSIC_1")
+def _intrinsic(instr: Instr, stack: list[str], kw_names: tuple[str, ...], constant: Any) -> Step | None:
+    return _unary("+")(instr, stack, kw_names, constant) if instr.arg.name == "INTRINSIC_UNARY_POSITIVE" else None
 
 
 # --- branches and loops -----------------------------------------------------------------------------------------------

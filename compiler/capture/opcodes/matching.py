@@ -18,6 +18,8 @@ from compiler.capture.values.sequence import TupleValue
 #: Classes whose one positional pattern matches the whole value.
 _WHOLE = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
 
+_MISSING = object()  # what ``get`` gives where there is no such key
+
 
 class MatchOps(Ops):
     def MATCH_MAPPING(self, instr: Instr) -> None:
@@ -35,7 +37,10 @@ class MatchOps(Ops):
         values: list[Value] = []
         for key in keys.items:
             if not isinstance(subject, DictValue):
-                got = self.tx.protocol.call_method(self.tx, subject, "get", [key, NONE])
+                got = realize(self.tx, self.tx.protocol.call_method(self.tx, subject, "get", [key, self.tx.constant(_MISSING)]))
+                if got.real() is _MISSING:
+                    self.push(NONE)
+                    return
             else:
                 found = subject.get(self.tx, key_of(self.tx, key), realize(self.tx, key))
                 if found is None:
