@@ -251,6 +251,30 @@ def vectorizable(stmts: tuple[Stmt, ...]) -> bool:
     return all(s.buffer not in written or written[s.buffer] == s.index for s in stmts if isinstance(s, Load))
 
 
+def changing(nest: Nest) -> set[str]:
+    """Buffers of which an element may change before it was read for the last time: all that the nest writes, except where
+    its last loop over them overwrites each element of the point's own row, behind all reads of it."""
+    written = {s.buffer for s in accesses(nest.body) if isinstance(s, Store)}
+    return {b for b in written if not _overwritten_last(nest, b)}
+
+
+def _overwritten_last(nest: Nest, buffer: str) -> bool:
+    users = [s for s in nest.body if any(a.buffer == buffer for a in accesses((s,)))]
+    last = users[-1]
+    if not isinstance(last, Loop) or isinstance(last, Flat) or any(isinstance(s, Loop) for s in last.body):
+        return False
+    if any(isinstance(a, Store) and a.buffer == buffer for a in accesses(tuple(users[:-1]))):
+        return False
+    mine = [a for a in accesses(last.body) if a.buffer == buffer]
+    loads = [isinstance(a, Load) for a in mine]
+    if loads != sorted(loads, reverse=True) or any(isinstance(a, Store) and a.mode != "set" for a in mine):
+        return False
+    here = Symbol("_here")
+    loops = [s for s in users if isinstance(s, Loop)]
+    places = {lift(a.index).subs({Symbol(s.axis): here}) for s in loops for a in accesses(s.body) if a.buffer == buffer}
+    return len(places) == 1 and {a.symbol for a in nest.axes} <= next(iter(places)).free_symbols
+
+
 # --- sizes and alignment ---------------------------------------------------------------------------------------------
 Facts = Mapping[str, int]  # size symbol -> a power of two that divides it
 

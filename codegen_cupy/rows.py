@@ -20,7 +20,17 @@ from codegen_cupy.ahead import Ahead, read_row
 from codegen_cupy.body import Emitter, Kept, atomic, safe
 from codegen_cupy.combines import Accumulator
 from codegen_cupy.kernel_text import Scratch, Source, finish
-from codegen_cupy.nest import Flat, Nest, divides, fast_axis, loop_axes, rest_along, vectorizable, walk
+from codegen_cupy.nest import (
+    Flat,
+    Nest,
+    changing,
+    divides,
+    fast_axis,
+    loop_axes,
+    rest_along,
+    vectorizable,
+    walk,
+)
 from codegen_cupy.pointwise import unflatten
 from codegen_cupy.schedule import WARP, Schedule, inner_loops
 from codegen_cupy.spell import from_memory, memory_type, register_type, to_memory
@@ -252,7 +262,7 @@ class RowKernel:
         self.kept = Kept({})
         if not s.chunks:
             return
-        written = {x.buffer for x in walk(self.nest.body) if isinstance(x, Store)}
+        written = changing(self.nest)
         seen: dict[tuple[str, str], int] = {}
         first: dict[tuple[str, str], Load] = {}
         loops: dict[tuple[str, str], Loop] = {}
@@ -280,7 +290,7 @@ class RowKernel:
                 self.kept.loaded.add(key)
 
     def _can_keep(self, load: Load, loop: Loop, written: set[str]) -> bool:
-        """Plain reads along the row, not of something this kernel writes."""
+        """Plain reads along the row, not of something this kernel writes before it is read again."""
         if load.mask or load.buffer in written:
             return False
         symbols = {x.name for x in lift(load.index).free_symbols}

@@ -14,6 +14,7 @@ from typing import Any
 from codegen_cupy.nest import (
     Nest,
     accesses,
+    changing,
     divides,
     fast_axis,
     rest_along,
@@ -209,14 +210,17 @@ def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int,
         keep = keep and split == 1
     if keep and len(loops) == 1 and length > ONLINE and _one_softmax(nest):
         keep = False
-    if split == 1 and not keep and (points >= MULTIPROCESSORS * 8):  # many rows: small blocks, several on each multiprocessor
-        team = min(team, 256)
     only_maps = not any(loop.kind == "reduce" for loop in loops)
+    if split == 1 and not keep and points >= MULTIPROCESSORS * 8:  # many rows: small blocks, several on each multiprocessor
+        team = min(team, 512 if only_maps else 128 if len(loops) == 1 else 256)  # who reads once wants many to read
     threads = team if team > WARP else 128
     if only_maps and split == 1 and points >= MULTIPROCESSORS * 16:
         threads = max(threads, 512)
     resident = 0
     if keep and sums:  # few blocks of many rows: each block adds its sums to memory once
+        early = _arriving(kernel, nest, at, length, points, vector)
+        if early is not None:
+            return replace(base, **early)
         team, threads, resident = _gathering(team, length, vector, (_row_bytes(kernel, nest) + sum_bytes) / 4)
         rounds = -(-length // (team * vector))
     return replace(
@@ -246,6 +250,19 @@ def _gathering(team: int, length: int, vector: int, words: float) -> tuple[int, 
             return team_, threads, 3
     threads = max(team, 256)
     return team, threads, max(1, 512 // threads)
+
+
+def _arriving(kernel: Kernel, nest: Nest, at: Situation, length: int, points: int, vector: int) -> dict[str, Any] | None:
+    """Fields of a schedule for rows whose sums wait in registers, where a team of 512 has one access to each row: the next
+    rows arrive in shared memory, which takes no registers, so that two such blocks fill a multiprocessor.  None for rows
+    that would leave half of the team idle or need a second access."""
+    team, blocks, items = 512, 2, _row_items(kernel, nest, own=True)
+    if not at.restrict or not team // 2 < length / vector <= team or points < 4 * blocks * MULTIPROCESSORS:
+        return None
+    if not 0 < len(items) <= MOST_AHEAD or any(vector * n % 16 for n in items) or blocks * length * sum(items) > SHARED_LIMIT:
+        return None
+    return dict(kind="row", vector=vector, team=team, threads=team, chunks=1, blocks=blocks * MULTIPROCESSORS,
+                resident=blocks, prefetch=True, waits="shared")  # fmt: skip
 
 
 def _row_vector(kernel: Kernel, nest: Nest, at: Situation, length: int) -> int:
@@ -286,7 +303,7 @@ def waiting(kernel: Kernel, nest: Nest, at: Situation) -> dict[str, Any] | None:
         return None
     length, points = value_at(inner_loops(nest)[0].extent, at.sizes), value_at(nest.points, at.sizes)
     vector, items, bytes_ = _row_vector(kernel, nest, at, length), _row_items(kernel, nest), _row_bytes(kernel, nest)
-    if len(items) > MOST_AHEAD or any(vector * n % 16 for n in items):
+    if not 0 < len(items) <= MOST_AHEAD or any(vector * n % 16 for n in items):
         return None
     for team, blocks in ((512, 2), (1024, 1)):
         rounds = -(-length // (team * vector))
@@ -312,16 +329,18 @@ def _row_bytes(kernel: Kernel, nest: Nest) -> int:
     return sum(_row_items(kernel, nest)) or 1
 
 
-def _row_items(kernel: Kernel, nest: Nest) -> list[int]:
-    """The bytes of an element of each row that is read more than once."""
+def _row_items(kernel: Kernel, nest: Nest, *, own: bool = False) -> list[int]:
+    """The bytes of an element of each row that is read more than once; ``own``: without rows that all points share."""
     items = {b.name: b.dtype.itemsize for b in kernel.params}
     times: Counter[tuple[str, Int]] = Counter()
+    lost = changing(nest)
     for loop in inner_loops(nest):
         axis: dict[Expr, Int] = {Symbol(loop.axis): Symbol("_here")}
         passes = 2 if any(isinstance(s, Update) and s.combine in TWO_PASSES for s in loop.body) else 1
-        for key in {(s.buffer, as_int(lift(s.index).subs(axis))) for s in loop.body if isinstance(s, Load)}:
+        for key in {(s.buffer, as_int(lift(s.index).subs(axis))) for s in loop.body if isinstance(s, Load) and s.buffer not in lost}:
             times[key] += passes
-    return [items[buffer] for (buffer, _), n in times.items() if n > 1]
+    points = {a.symbol for a in nest.axes} if own else set()
+    return [items[b] for (b, at), n in times.items() if n > 1 and (not own or lift(at).free_symbols & points)]
 
 
 def _scan(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int) -> Schedule:

@@ -13,7 +13,7 @@ from test_cuda_kernels import arguments, close, emulate_kernel, needs_compiler, 
 
 import tinytorch as torch
 from codegen_cupy import emulate, machine, nvrtc, schedule, sources, tune
-from codegen_cupy.nest import Nest, nests
+from codegen_cupy.nest import Nest, changing, nests
 from codegen_cupy.onehot import closed
 from codegen_cupy.online import online
 from codegen_cupy.schedule import Schedule, Situation, inner_loops
@@ -218,12 +218,56 @@ def test_pointwise_rounds_and_reads_past_the_first_cache(change: dict[str, Any])
         run_with(cases.gelu(bfloat16, 4096 + 8), got, dict(vector=8, threads=64, rounds=2))
 
 
+@build.kernel
+def softmax_in_place(k: Any) -> None:
+    rows, n = 5, 1000
+    x = k.param("x", bfloat16, (rows, n), (n, 1))
+    for i in k.map(rows):
+        most, total = k.init("max", float32), k.init("add", float32)
+        for j in k.reduce(n):
+            k.update("max", most, k.cast(k.load(x, n * i + j), dtype=float32))
+        for j in k.reduce(n):
+            k.update("add", total, k.exp(k.sub(k.cast(k.load(x, n * i + j), dtype=float32), most)))
+        for j in k.map(n):
+            v = k.div(k.exp(k.sub(k.cast(k.load(x, n * i + j), dtype=float32), most)), total)
+            k.store(x, n * i + j, k.cast(v, dtype=bfloat16))
+
+
+@build.kernel
+def read_again(k: Any) -> None:
+    """What it halves is read once more."""
+    rows, n = 5, 1000
+    x, out = k.param("x", bfloat16, (rows, n), (n, 1)), k.param("out", float32, (rows,), (1,))
+    for i in k.map(rows):
+        total = k.init("add", float32)
+        for j in k.map(n):
+            k.store(x, n * i + j, k.mul(k.load(x, n * i + j), k.cast(0.5, dtype=bfloat16)))
+        for j in k.reduce(n):
+            k.update("add", total, k.cast(k.load(x, n * i + j), dtype=float32))
+        k.store(out, i, total)
+
+
+def test_rows_overwritten_last_are_kept() -> None:
+    (nest,) = nests(softmax_in_place)
+    assert not changing(nest)
+    (source,) = sources.sources(softmax_in_place, {}).sources
+    assert source.text.count("load_pack<8>(x") == 1
+    (nest,) = nests(read_again)
+    assert changing(nest) == {"x", "out"}
+
+
+@needs_compiler
+def test_a_row_that_changes_is_read_again() -> None:
+    check(read_again, arguments(read_again))
+
+
 WAITING = [  # a kernel, and its blocks that each do several points while the next row arrives in shared memory
     (lambda: cases.softmax(bfloat16, 7, 1000), dict(team=64, threads=64, vector=8, chunks=2, blocks=3)),
     (lambda: cases.softmax(float32, 5, 1024), dict(team=256, threads=256, vector=4, chunks=1, blocks=2)),
     (lambda: cases.layer_norm(float32, 5, 700), dict(team=32, threads=32, vector=4, chunks=6, blocks=2)),
     (lambda: cases.layer_norm_backward(9, 512), dict(team=64, threads=64, vector=8, chunks=1, blocks=4)),
     (lambda: cases.cross_entropy_backward(5, 1000), dict(team=64, threads=64, vector=8, chunks=2, blocks=2)),
+    (lambda: softmax_in_place, dict(team=64, threads=64, vector=8, chunks=2, blocks=2)),
 ]  # fmt: skip
 
 
@@ -246,6 +290,15 @@ def test_long_rows_wait_in_shared_memory_where_they_fit() -> None:
     for k in (cases.softmax(float32, 8192, 50_304), cases.softmax(bfloat16, 64, 50_304), cases.softmax(bfloat16, 8192, 4096)):
         assert all(not s.shared for s in sources.sources(k, {}).sources)
     assert all(not s.shared for s in sources.sources(cases.softmax(bfloat16, 8192, 50_304), {}, restrict=False).sources)
+
+
+def test_rows_whose_sums_wait_arrive_early_where_a_team_has_one_access_to_each() -> None:
+    (source, *_) = sources.sources(cases.layer_norm_backward(16384, 2048), {}).sources
+    assert source.shared == 2 * 4 * 2048 and source.max_blocks == 2 * 132 and "copies_wait" in source.text
+    for rows, n in ((16384, 768), (16384, 1024), (16384, 4096), (512, 2048)):
+        assert all(not s.shared for s in sources.sources(cases.layer_norm_backward(rows, n), {}).sources)
+    if nvrtc.available():
+        assert nvrtc.compile_text(source.text, "sm_90a")
 
 
 def test_rows_of_narrow_elements_do_not_wait() -> None:
