@@ -343,6 +343,29 @@ def test_random_decisions_have_an_entry_per_outcome() -> None:
     assert len(compiled.entries) == 2
 
 
+def test_a_drawn_number_that_no_tensor_can_stand_for_is_a_constant() -> None:
+    def sizes(x):
+        i = random.randint(0, 3)
+        return x[torch.tensor([i, 1])], torch.full((2,), i), x.reshape(-1)[i], torch.arange(i + 1), i > 1
+
+    def caught(x):
+        i, seen = random.choice([1, 2, 5]), []
+        try:
+            seen.append(0)
+            x.mul_(x[torch.tensor([i % 7])])
+        except IndexError:
+            return x + 1, i, seen
+        return x, i, seen
+
+    for f, outcomes in ((sizes, 4), (caught, 3)):
+        compiled = Counted(f, fullgraph=True)
+        random.seed(5)
+        expected = [f(torch.arange(4.0).reshape(4, 1)) for _ in range(20)], random.random()
+        random.seed(5)
+        assert same(([compiled(torch.arange(4.0).reshape(4, 1)) for _ in range(20)], random.random()), expected)
+        assert len(compiled.entries) == outcomes  # what is made of such a number has no outcomes of its own
+
+
 def test_random_decisions_with_many_outcomes_break() -> None:
     def f(x):
         for _ in range(6):

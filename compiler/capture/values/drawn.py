@@ -41,7 +41,7 @@ class Foresight:
 
 
 class DrawnValue(NumberValue):
-    """``options``: how many numbers it can be.  The 0-d tensor for the graph is made when a node wants it."""
+    """``options``: how many numbers it can still be.  The 0-d tensor for the graph is made when a node wants it."""
 
     def __init__(self, tx: Tracer, name: str, foreseen: Source, kind: type, hint: Any, options: float) -> None:
         self.tx, self.name, self.foreseen = tx, name, foreseen
@@ -74,7 +74,7 @@ class DrawnValue(NumberValue):
 
     def specialize(self) -> Any:
         self.decide(self.tx, f"{{0}} == {literal(self.hint)}", self.options, self.foreseen)
-        self.fixed = True
+        self.fixed, self.options = True, 1
         return self.hint
 
     def const(self) -> Any:
@@ -85,7 +85,7 @@ class DrawnValue(NumberValue):
         return DrawnValue(self.tx, at, Source("int({0})", self.foreseen), int, int(self.hint), self.options)
 
     def truth(self) -> bool:
-        self.decide(self.tx, f"bool({{0}}) is {bool(self.hint)}", 2, self.foreseen)
+        self.decide(self.tx, f"bool({{0}}) is {bool(self.hint)}", min(2, self.options), self.foreseen)
         return bool(self.hint)
 
 
@@ -97,8 +97,10 @@ def is_known(v: Value) -> bool:
 def compare(tx: Tracer, op: str, fn: Any, a: Value, b: Value) -> Value:
     """A comparison in which a drawn number takes part has two outcomes."""
     holds = bool(fn(_hint(a), _hint(b)))
-    texts, parts = _forms(a, b, tuple(v.foreseen for v in (a, b) if isinstance(v, DrawnValue)))
-    DrawnValue.decide(tx, f"({texts[0]} {op} {texts[1]}) is {holds}", 2, *parts)
+    drawn = [v for v in (a, b) if isinstance(v, DrawnValue)]
+    texts, parts = _forms(a, b, tuple(v.foreseen for v in drawn))
+    options = min(2, math.prod(v.options for v in drawn))
+    DrawnValue.decide(tx, f"({texts[0]} {op} {texts[1]}) is {holds}", options, *parts)
     return ConstantValue(holds)
 
 
