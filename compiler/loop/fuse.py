@@ -252,6 +252,8 @@ class Fuser:
     def aligned(self, a: Group, b: Group, pairs: Sequence[deps.Pair]) -> Group | None:
         spine = tuple(p for p, _ in pairs)
         rename = {q: p for p, q in pairs}
+        if not all(_in_turn(n, names) for g, names in ((a, spine), (b, tuple(rename))) for n in g.nests):
+            return None
         nests = [_spine_first(n, spine) for n in a.nests]
         nests += [_spine_first(n.renamed(rename), spine) for n in b.nests]
         old = [*a.nests, *b.nests]
@@ -346,6 +348,12 @@ def with_the_grain(nest: Nest) -> Nest:
 
 def _spine_axes(g: Group, n: Nest) -> list[Axis]:
     return [a for a in n.axes if a.name in g.spine]
+
+
+def _in_turn(n: Nest, spine: tuple[str, ...]) -> bool:
+    """A scan takes its value from one element to the next: its loops stay innermost, and in their order."""
+    scans = tuple(a for a in n.axes if a.kind == "scan")
+    return not scans or _spine_first(n, spine).axes[-len(scans) :] == scans
 
 
 def _spine_first(n: Nest, spine: tuple[str, ...]) -> Nest:

@@ -4,7 +4,8 @@ Stage: loop.  In: what ``lower`` recorded.  Out: nests over renamed or split axe
 Read next: ``deps`` (which element of a producer a consumer needs), ``fuse``.
 
 The axes' names are unique in a compilation.  ``body`` runs innermost.  A reduction has an ``update`` there, and
-``post``, run when its reduce axes are done.  The order of ``axes`` is the order of loops and may be changed at will.
+``post``, run when its reduce axes are done.  The order of ``axes`` is the order of loops and may be changed at will,
+but for those of a scan: innermost, as they are.
 """
 
 from __future__ import annotations
