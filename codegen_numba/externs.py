@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from compiler.loop.interp import row_kernel
 from compiler.loop.ir import Extern
-from tinytorch.device import cpu
-from tinytorch.eager import run, wrap
-from tinytorch.ops.opdef import TABLE, Op
+from tinytorch.ops.opdef import TABLE
 from tinytorch.ops.spell_numpy import quiet, unquiet
 
 
@@ -38,10 +37,7 @@ def _quietly(call: Callable[..., None]) -> Callable[..., None]:
 
 
 def _generic(step: Extern) -> Callable[..., None]:
-    row, count, params = TABLE[step.fn], len(step.args), dict(step.params)
-    kernel = _elementwise(row) if row.kind == "pointwise" else row.kernel
-    if kernel is None:
-        raise TypeError(f"{row} has no kernel to call")
+    kernel, count, params = row_kernel(TABLE[step.fn]), len(step.args), dict(step.params)
 
     def call(*arrays: Any) -> None:
         made = kernel(np, *arrays[:count], **params)
@@ -59,16 +55,6 @@ def matmul(a: Any, b: Any, out: Any) -> None:
         np.copyto(out, np.matmul(a.astype(np.float32), b.astype(np.float32)), casting="unsafe")
     else:
         np.copyto(out, np.matmul(a, b), casting="unsafe")
-
-
-def _elementwise(row: Op) -> Callable[..., Any]:
-    """A row that has loops, on numbers that kernels have no words for (complex ones): as eager computes it."""
-
-    def kernel(_: Any, *arrays: Any, **params: Any) -> Any:
-        args = [wrap(a, cpu) if isinstance(a, np.ndarray) else a for a in arrays]
-        return run(row, tuple(args), params)._data
-
-    return kernel
 
 
 SPECIAL: dict[str, Callable[..., None]] = {"matmul": matmul}

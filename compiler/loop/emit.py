@@ -258,6 +258,8 @@ def _power(s: Emitter, x: V, exponent: Any) -> V | None:
         return s.mul(x, x)
     if exponent == 3:
         return s.mul(s.mul(x, x), x)
+    if exponent == 0.5 and x.dtype.kind == "f":  # as in eager: of -inf the root is NaN
+        return s.sqrt(x)
     if exponent == 4:
         square = s.mul(x, x)
         return s.mul(square, square)

@@ -17,8 +17,10 @@ import numpy as np
 from compiler.loop import ir
 from compiler.loop.ir import Buffer, Int, Kernel, Plan
 from compiler.sym.expr import Expr
+from tinytorch.device import cpu
 from tinytorch.dtypes import DType, bool_
-from tinytorch.ops.opdef import TABLE
+from tinytorch.eager import run, wrap
+from tinytorch.ops.opdef import TABLE, Op
 from tinytorch.ops.spell_numpy import handler
 
 Order = Literal["forward", "backward", "shuffle"]
@@ -323,14 +325,28 @@ def _look(v: ir.ArrayView, arrays: Mapping[str, Any], env: Mapping[str, int]) ->
 
 def _extern(step: ir.Extern, arrays: Mapping[str, Any], env: Mapping[str, int]) -> None:
     """The row's eager kernel, copied into the output views."""
-    kernel: Callable[..., Any] | None = TABLE[step.fn].kernel
-    assert kernel is not None, step.fn
+    kernel = row_kernel(TABLE[step.fn])
     args = [_look(a, arrays, env) if isinstance(a, ir.ArrayView) else a for a in step.args]
     with np.errstate(all="ignore"):
         made = library_result(kernel, np, args, {k: concrete(v, env) for k, v in step.params.items()})
     many = made if isinstance(made, tuple | list) else (made,)
     for view, result in zip(step.outs, many, strict=True):
         np.copyto(_look(view, arrays, env), result, casting="unsafe")
+
+
+def row_kernel(row: Op) -> Callable[..., Any]:
+    """What an extern call of the row computes.  One that has loops comes here with numbers that kernels have no words
+    for (complex ones), and is computed as by eager."""
+    if row.kind != "pointwise":
+        if row.kernel is None:
+            raise TypeError(f"{row} has no kernel to call")
+        return row.kernel
+
+    def kernel(_: Any, *arrays: Any, **params: Any) -> Any:
+        args = [wrap(a, cpu) if isinstance(a, np.ndarray) else a for a in arrays]
+        return run(row, tuple(args), params)._data
+
+    return kernel
 
 
 def library_result(kernel: Callable[..., Any], xp: Any, args: Sequence[Any], params: Mapping[str, Any]) -> Any:

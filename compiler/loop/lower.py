@@ -274,9 +274,10 @@ def pointwise(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str
     metas = [Meta(a.shape, a.dtype) if isinstance(a, Value) else a for a in args]
     out_dtype: DType = node.meta["val"].dtype
     types = operand_types(op, metas, out_dtype)
+    rounds = op.types == "custom" or op.ufunc is not None or op.kernel is not None  # others eager computes in float32
 
     def compute(s: Emitter, index: Index) -> V:
-        operands = [_operand(s, a, index, t and register(t, low.fast)) for a, t in zip(args, types, strict=True)]
+        operands = [_operand(s, a, index, t, rounds, low.fast) for a, t in zip(args, types, strict=True)]
         return s.cast(op.body(s, *operands, **params), register(out_dtype, low.fast))
 
     cost = sum((a.cost for a in args if isinstance(a, Value)), body_cost(op, types, metas, params))
@@ -292,14 +293,20 @@ def operand_types(op: Op, metas: list[Any], out: DType) -> list[DType | None]:
     return [None if isinstance(m, Meta) else out for m in metas]
 
 
-def _operand(s: Emitter, a: Any, index: Index, dtype: DType | None) -> V:
+def _operand(s: Emitter, a: Any, index: Index, dtype: DType | None, rounds: bool, fast: bool) -> V:
+    """``a`` as ``dtype``, in its register.  Numbers and integers become a half type first, as in eager: 0.1 is another
+    number there, and a floor or a remainder shows it."""
     if isinstance(a, Value):
         v = a.at(s, broadcast_index(index, a.shape))
     elif isinstance(a, bool | int | float):
-        v = s.const(a, dtype or float32)
+        v = s.const(a, (dtype if rounds else dtype and register(dtype, fast)) or float32)
     else:
         v = s.index(a)
-    return v if dtype is None else s.cast(v, dtype)
+    if dtype is None:
+        return v
+    if rounds and v.dtype.kind in "iu" and v.dtype.itemsize > 1:
+        v = s.cast(v, dtype)
+    return s.cast(v, register(dtype, fast))
 
 
 def body_cost(op: Op, types: list[DType | None], metas: list[Any], params: dict[str, Any]) -> Cost:
@@ -417,7 +424,7 @@ def scan(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any
     element = s.cast(x.at(s, index), acc)
     along = index[params["dim"]]
     if along == 0:  # a scan of one element
-        return low.value(node, lambda s, index: s.cast(x.at(s, index), register(val.dtype, low.fast)), x.cost, (x,))
+        return low.value(node, lambda s, i: s.cast(_joined(s, op, x.at(s, i), acc), register(val.dtype, low.fast)), x.cost, (x,))
     name = low.names("a")
     out = low.allocate(x.shape, val.dtype, x.device)
     last = low.emitter(axes)
@@ -431,16 +438,22 @@ def scan(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any
 
 
 def unreduced(low: Lowering, node: Node, x: Value, dims: tuple[int, ...], acc: DType) -> Value:
-    """A reduction over dimensions of size 1: a cast."""
+    """A reduction over dimensions of size 1: nothing is joined."""
     val = node.meta["val"]
     keep = len(ints(val.shape)) == len(x.shape)
 
     def compute(s: Emitter, index: Index) -> V:
         rest = iter(index)
         at = index if keep else tuple(0 if d in dims else next(rest) for d in range(len(x.shape)))
-        return s.cast(s.cast(x.at(s, at), acc), register(val.dtype, low.fast))
+        return s.cast(_joined(s, node.target, x.at(s, at), acc), register(val.dtype, low.fast))
 
     return low.value(node, compute, x.cost + Cost(1), (x,))
+
+
+def _joined(s: Emitter, op: Op, element: V, acc: DType) -> V:
+    """An element by itself as an accumulator has it: a sum starts from 0.0, which -0.0 shows."""
+    element = s.cast(element, acc)
+    return s.add(element, s.const(0.0, acc)) if op.body == "add" and acc.kind == "f" else element
 
 
 def random(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any]) -> Value:

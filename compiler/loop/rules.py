@@ -47,7 +47,7 @@ def rule(name: str) -> Callable[[Rule], Rule]:
 @rule("full")
 def full(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any]) -> Value:
     number = params["value"]
-    out = low.value(node, lambda s, index: s.const(number, out.register), Cost())
+    out = low.value(node, lambda s, index: s.cast(s.const(number, out.dtype), out.register), Cost())
     out.constant = number if isinstance(number, bool | int | float) else None
     if out.constant is None:  # a symbolic size as a value
         out.compute = lambda s, index: s.cast(s.index(number), out.register)

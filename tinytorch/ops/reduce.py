@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tinytorch import dtypes
 from tinytorch.dtypes import DType
 from tinytorch.ops.cupy_gaps import accumulate
@@ -215,9 +217,20 @@ def _scan_kernel(ufunc: str) -> Any:
         if not x.ndim:
             return x.astype(out)
         wide = dtypes.float32.np if out.itemsize == 2 else out
-        return getattr(xp, ufunc)(x, axis=dim, dtype=wide).astype(out, copy=False)
+        made = getattr(xp, ufunc)(x, axis=dim, dtype=wide)
+        if ufunc == "cumsum" and wide.kind in "fc":
+            made = _from_zero(xp, made, dim)
+        return made.astype(out, copy=False)
 
     return kernel
+
+
+def _from_zero(xp: Any, sums: Any, dim: int) -> Any:
+    """Sums start from 0.0, as those of ``sum`` do; NumPy's scan starts from its first element, which -0.0 shows."""
+    first = sums[(slice(None),) * (dim % sums.ndim) + (slice(0, 1),)]
+    if xp is not np or (first == 0).any():
+        sums += 0.0
+    return sums
 
 
 def _reverse_cumsum(g: Any, dim: int) -> Any:

@@ -63,9 +63,12 @@ class ArrayHandler:
         self.where = partial(special.select, xp)
 
     def _pow(self, x: Any, y: Any) -> Any:
-        """Integers to negative powers are what division makes of them: 0, or the sign for 1 and -1."""
+        """Integers to negative powers are what division makes of them: 0, or the sign for 1 and -1.  The power 0.5 of
+        half types is their root, as NumPy has it for float32 and float64: NaN for -inf."""
         xp = self.xp
         x, y = xp.asarray(x), xp.asarray(y)
+        if xp is np and y.ndim == 0 and x.itemsize == 2 and x.dtype == y.dtype and x.dtype.kind in "fV" and y == 0.5:
+            return np.sqrt(x)
         if x.dtype.kind not in "iu" or y.dtype.kind == "c" or not (y < 0).any():
             return xp.power(x, y)
         below = xp.where(x == 1, 1, xp.where(x == -1, xp.where(y % 2 == 0, 1, -1), 0))
