@@ -83,6 +83,7 @@ def result(name: str, out: Tensor, args: list[Any], params: dict[str, Any]) -> V
     values = [a for a in args if isinstance(a, Value)]
     same = name in STRICT and all(v.same for v in values)
     with np.errstate(all="ignore"):
+        same = same and not (name == "copysign" and _signs_of_nan(args[1]).any())
         return Value(out, _bound(name, out, args, params, values), same)
 
 
@@ -110,7 +111,7 @@ def _bound(name: str, out: Tensor, args: list[Any], params: dict[str, Any], valu
     if not out.dtype.is_floating_point:
         return np.zeros(data.shape)
     error = np.where(finite(data), error + _rounded(name, out, args, xs, params, off), error)
-    error = np.where(finite(data) | _certain(name, out, xs, values), error, np.inf)
+    error = np.where(finite(data) | _certain(name, out, args, xs, values), error, np.inf)
     return np.where(np.isnan(error), np.inf, error)
 
 
@@ -163,6 +164,8 @@ def _rounded(name: str, out: Tensor, args: list[Any], xs: list[Any], params: dic
     unit, tiny = UNIT[out.dtype.name], TINY[out.dtype.name]
     half = unit > 2.0**-20
     one = unit * size(out._data) + tiny
+    if name == "copysign":
+        return np.where(_signs_of_nan(args[1]), np.inf, 0.0)
     if name in MOVES | CHOICES:
         return 0.0
     if name in ARITHMETIC:
@@ -172,10 +175,26 @@ def _rounded(name: str, out: Tensor, args: list[Any], xs: list[Any], params: dic
     if name in GATHERS or name == "matmul":
         return _summed(name, out, args, xs, params)
     if name in ("prod", "cumprod"):
-        return 40 * one
+        return np.where(_partial_overflow(name, out, xs[0], params), np.inf, 40 * one)
     if name == "var":
         return 64 * unit * np.max(size(xs[0]), initial=0.0) ** 2 + tiny
     return (40 if half else 16) * one
+
+
+def _signs_of_nan(a: Any) -> np.ndarray:
+    """Where the sign of a NaN would be taken, which nobody promises."""
+    return np.isnan(wide(a.array if isinstance(a, Value) else np.asarray(a)))
+
+
+def _partial_overflow(name: str, out: Tensor, x: np.ndarray, params: dict[str, Any]) -> Any:
+    """May some of the factors have a product that is out of range?  Then an order that multiplies these first has NaN
+    or infinity where another has a number, and 0 where another has not."""
+    logs = np.log2(size(x))
+    logs = np.where(np.isfinite(logs), logs, 0.0)
+    row = TABLE["sum" if name == "prod" else "cumsum"]
+    up, down = (row(Tensor._wrap(f(logs, 0.0), cpu), **params)._data for f in (np.maximum, np.minimum))
+    lowest = np.log2(TINY[out.dtype.name] / UNIT[out.dtype.name])
+    return (up > np.log2(LARGEST[out.dtype.name]) - 1) | (down < lowest + 1)
 
 
 def _summed(name: str, out: Tensor, args: list[Any], xs: list[Any], params: dict[str, Any]) -> Any:
@@ -191,8 +210,12 @@ def _summed(name: str, out: Tensor, args: list[Any], xs: list[Any], params: dict
     return n * (unit * TABLE[name](*sizes, **params)._data + TINY[out.dtype.name])
 
 
-def _certain(name: str, out: Tensor, xs: list[Any], values: list[Value]) -> Any:
+def _certain(name: str, out: Tensor, args: list[Any], xs: list[Any], values: list[Value]) -> Any:
     """Where an infinity or NaN comes from the arguments' own, and not from overflow that another order might avoid."""
+    if name == "copysign":
+        return ~_signs_of_nan(args[1])
+    if name == "pow" and isinstance(args[1], Value):  # NumPy takes the root (of -inf: NaN) where all exponents are one 0.5
+        return (wide(xs[1]) != 0.5) & (UNIT[out.dtype.name] < 2.0**-20)
     if name in MOVES | CHOICES or name in SMOOTH:
         return True
     if name in ARITHMETIC:

@@ -352,7 +352,8 @@ class Grower:
         self.step(name, a, *[a] * (name in ("add", "mul")))
 
     def do_bitcast(self) -> None:
-        a = self.pick(lambda v: v.exact and v.kind in "iuf")
+        quiet = lambda v: v.kind != "f" or not np.isnan(v.array.astype(np.float64)).any()  # noqa: E731 - nor are a NaN's bits
+        a = self.pick(lambda v: v.exact and v.kind in "iuf" and quiet(v))
         if a is None:
             return
         have = self.value(a).t.dtype

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loop_helpers import trace
-from program_bounds import agrees
+from program_bounds import agrees, exact, result
 from row_batches import DiffersError, check, needed, smallest
 from row_programs import KINDS, Program, Step, programs, rolled
 
@@ -74,6 +74,20 @@ def test_a_wrong_result_is_seen() -> None:
             seen += 1
             assert not agrees(wrong, v, False).all() and agrees(v.array, v, True).all()
     assert seen > 200
+
+
+def test_what_nobody_promises_has_no_bound() -> None:
+    """Products whose factors may overflow by parts, the sign of a NaN, and C's power of -inf beside NumPy's root."""
+
+    def bound(name: str, *arrays: list[float], **params: object) -> list[bool]:
+        values = [exact(Tensor._wrap(np.array(a, np.float32), cpu)) for a in arrays]
+        return np.isinf(result(name, TABLE[name](*(v.t for v in values), **params), values, params).error).tolist()
+
+    rows = [[1e30, 1e30, 0.0], [1e30, 1e-30, 0.0], [1e-30, 1e-30, 1e30], [2.0, 3.0, 0.0]]
+    assert bound("prod", rows, dim=(1,), keepdim=False) == [True, False, True, False]
+    assert bound("cumprod", rows[0], dim=0) == [False, True, True]
+    assert bound("copysign", [1.0, np.inf, 1.0], [np.nan, np.nan, -2.0]) == [True, True, False]
+    assert bound("pow", [-np.inf, -np.inf, 4.0], [0.5, 1.0, 0.5]) == [True, False, False]
 
 
 def test_a_failure_shrinks_to_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
