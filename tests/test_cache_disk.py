@@ -103,7 +103,7 @@ def double(k):
 
 x = np.linspace(-1, 1, 100).astype(np.float32)
 assert np.allclose(run_kernel(double, [x])[0], np.exp(x))
-print("numba" in sys.modules)
+print("codegen_numba.translate" in sys.modules, "numba" in sys.modules)
 """
 
 
@@ -113,14 +113,14 @@ def run(folder: Path) -> str:
     return done.stdout.strip()
 
 
-def test_a_warm_process_does_not_import_numba(tmp_path):
+def test_a_warm_process_compiles_nothing(tmp_path):
     folder = tmp_path / "cache"
-    assert run(folder) == "True"
-    assert run(folder) == "False"
+    assert run(folder) == "True False"
+    assert run(folder) == "False False"
     # entries hold text a person can read: what was compiled
     heads = [json.loads(p.read_bytes().partition(b"\n")[0]) for p in folder.iterdir() if p.name.startswith("object")]
     assert any("exp(" in h["source"] for h in heads)
     # a damaged object is compiled anew, not run
     for p in folder.iterdir():
         p.write_bytes(p.read_bytes()[:-8] + b"\0" * 8)
-    assert run(folder) == "True"
+    assert run(folder) == "True False"

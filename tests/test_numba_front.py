@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -126,7 +127,7 @@ def test_a_first_compiled_call_does_not_import_numba():
         "f(torch.ones(8, 8), torch.ones(8, 8))\n"
         "assert 'codegen_numba' in sys.modules and 'numba' not in sys.modules\n"
     )
-    env = {"TT_CACHE": "0", "PATH": ""}
+    env = {**os.environ, "TT_CACHE": "0"}
     subprocess.run([sys.executable, "-c", program], check=True, env=env, cwd=Path(__file__).parent.parent)
 
 
