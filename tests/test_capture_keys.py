@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import sys
 import traceback
 from typing import Any
@@ -11,6 +13,7 @@ from capture_helpers import Counted, same
 
 import tinytorch as torch
 from compiler.capture import entry
+from compiler.config import config
 from compiler.errors import Unsupported
 
 X = torch.ones(2)
@@ -93,6 +96,78 @@ def test_a_changed_set_is_changed_in_place_by_what_changed() -> None:
     for _ in range(2):
         assert same(compiled(X, left), f(X, right))
         assert left == right == {"kept", "new"}
+
+
+def one_by_one(*values):
+    s = set()
+    for v in values:
+        s.add(v)
+    return s
+
+
+def sparse():
+    """Few elements in a large table."""
+    s = set(range(100))
+    s -= {0, *range(4, 100)}
+    return s
+
+
+PATIENT = dataclasses.replace(config, recompile_limit=50)
+TABLES = [
+    lambda: one_by_one(8, 0), lambda: one_by_one(0, 8), lambda: {1, 2, 3}, sparse, lambda: set(one_by_one(1, 2, 3, 4, 16)),
+    lambda: one_by_one(16, 4, 3, 2, 1), set, lambda: frozenset(one_by_one(7, 15)), lambda: frozenset(one_by_one(15, 7)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda s: s.copy(), set, frozenset, lambda s: s | {9}, lambda s: {9} | s, lambda s: s - {8, 3}, lambda s: s ^ {1, 16},
+        lambda s: s.union([16], s), lambda s: {*s, 16}, copy.copy, copy.deepcopy, lambda s: set().union(s),
+    ],
+)  # fmt: skip
+def test_a_set_made_of_one_from_outside_has_eagers_order(make: Any) -> None:
+    def f(x, s):
+        made = make(s)
+        return x, list(made), made
+
+    compiled = Counted(f, fullgraph=True, config=PATIENT)
+    for table in TABLES:
+        (_, walked, made), (_, expected, real) = compiled(X, table()), f(X, table())
+        assert walked == expected == list(made) and list(made) == list(real) and type(made) is type(real)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: s.add(16), lambda s: s.update([16, 24, 3]), lambda s: s.update({16, 24}, {32}), lambda s: s.__ior__({16, 24}),
+        lambda s: (s.discard(8), s.add(8)), lambda s: (s.discard(3), s.add(16)), lambda s: (s.clear(), s.add(16), s.add(0)),
+        lambda s: s.symmetric_difference_update({16, 1}), lambda s: s.__init__([24, 0, 8]), lambda s: s.difference_update([8, 3]),
+    ],
+)  # fmt: skip
+def test_a_set_from_outside_that_has_grown_is_walked_after_a_break(change: Any) -> None:
+    def f(x, s):
+        change(s)
+        return x + len(s), list(s)
+
+    compiled = Counted(f, config=PATIENT)
+    for table in TABLES[:7]:
+        left, right = table(), table()
+        assert same(compiled(X, left), f(X, right)) and list(left) == list(right)
+    assert not compiled.native()
+
+
+def test_symmetric_differences_take_one_argument() -> None:
+    def f(x, s):
+        errors = []
+        for name in ("symmetric_difference", "symmetric_difference_update"):
+            try:
+                getattr(s, name)([1], [2])
+            except TypeError as e:
+                errors.append(str(e))
+        return x, errors
+
+    assert same(Counted(f, fullgraph=True)(X, {1}), f(X, {1}))
 
 
 def test_popping_from_a_set_from_outside_breaks() -> None:

@@ -68,9 +68,9 @@ class Effects:
         if isinstance(value, DictValue):
             return self._dict(value, where, emit)
         if isinstance(value, SetValue):
-            add, discard = value.method(emit, "add", where), value.method(emit, "discard", where)
-            gone = [f"{discard}{emit.load(v)})" for k, v in value.before.items() if k not in value.items]
-            return [*gone, *(f"{add}{emit.load(v)})" for k, v in value.items.items() if k not in value.before)]
+            return [
+                f"{value.method(emit, name, where)}{', '.join(emit.load(a) for a in args)})" for name, args in value.changes
+            ]
         if isinstance(value, CellValue):
             if value.contents is None:
                 return [f"del {where}.cell_contents"]

@@ -566,7 +566,7 @@ def shallow_copy(tx: Tracer, obj: Value) -> Value:
         made.default_factory = obj.default_factory
         return made
     if isinstance(obj, SetValue):
-        return SetValue(dict(obj.items), obj.kind, order=obj.order.copy())
+        return SetValue(dict(obj.items), obj.kind, order=obj.like(tx).copy())
     if isinstance(obj, ObjectValue):
         if attributes.lookup(tx, obj.cls, "__copy__") is not None:
             return calls.call_special(tx, obj, "__copy__", [])
@@ -600,7 +600,7 @@ def _deep(tx: Tracer, obj: Value, memo: dict[int, Value]) -> Value:
         for key, (k, v) in obj.entries.items():
             made.entries[key] = (k, _deep(tx, v, memo))  # type: ignore[attr-defined]
     elif isinstance(obj, SetValue):
-        made = SetValue(dict(obj.items), obj.kind, order=obj.order.copy())
+        made = SetValue(dict(obj.items), obj.kind, order=set(list(obj.like(tx))))
     elif isinstance(obj, ObjectValue):
         if attributes.lookup(tx, obj.cls, "__deepcopy__") is not None:
             return calls.call_special(tx, obj, "__deepcopy__", [DictValue()])

@@ -13,6 +13,7 @@ from compiler.capture.protocol import operators
 from compiler.capture.values.base import FALSE, NONE, NOT_IMPLEMENTED, TRUE, ConstantValue, Value
 from compiler.capture.values.function import ClassValue
 from compiler.capture.values.mapping import SetValue, key_of
+from compiler.capture.values.sequence import TupleValue
 
 if TYPE_CHECKING:
     from compiler.capture.tracer import Tracer
@@ -29,23 +30,38 @@ def _items(tx: Tracer, v: Value) -> Items:
     return found
 
 
-def _order(v: Value, items: Items) -> Any:
+def _order(tx: Tracer, v: Value, items: Items) -> Any:
     """What a real set would be joined with."""
-    return v.order if isinstance(v, SetValue) else list(items)
+    return v.like(tx) if isinstance(v, SetValue) else list(items)
+
+
+def _change(tx: Tracer, me: SetValue, name: str, items: Items, other: Value, given: Items) -> None:
+    """``me`` has ``items`` after its method ``name`` got ``other``."""
+    if me.source is None:
+        getattr(me.order, name)(_order(tx, other, given))
+        me.items = items
+    else:
+        me.become(items, name, [_as_is(tx, other, given)])
+
+
+def _as_is(tx: Tracer, v: Value, items: Items) -> Value:
+    """What a set from outside will be joined with: ``v``, which may change, as it is now."""
+    if isinstance(v, SetValue):
+        return SetValue(dict(items), set, order=v.like(tx).copy())
+    return TupleValue(list(items.values()))
 
 
 def _of(tx: Tracer, iterable: tuple[Value, ...], kind: type) -> SetValue:
     if not iterable:
         return SetValue({}, kind)
     items = _items(tx, iterable[0])
-    return SetValue(dict(items), kind, order=set(_order(iterable[0], items)))
+    return SetValue(dict(items), kind, order=set(_order(tx, iterable[0], items)))
 
 
 def join(tx: Tracer, me: SetValue, other: Value) -> None:
     """``{*me, *other}``."""
     items = _items(tx, other)
-    me.items = {**me.items, **{k: v for k, v in items.items() if k not in me.items}}
-    me.order.update(_order(other, items))
+    _change(tx, me, "update", union(me.items, items), other, items)
 
 
 @model(set)
@@ -67,7 +83,8 @@ def new_set(tx: Tracer, cls: ClassValue, *iterable: Value) -> Value:
 def set_init(tx: Tracer, me: SetValue, *iterable: Value) -> Value:
     tx.effects.touch(me)
     made = _of(tx, iterable, set)
-    me.items, me.order = made.items, made.order
+    me.become(made.items, "__init__", [_as_is(tx, v, made.items) for v in iterable])
+    me.order, me.grown = made.order, True
     return NONE
 
 
@@ -88,7 +105,7 @@ def iterate(tx: Tracer, me: SetValue) -> Value:
 
 @model(set.copy, frozenset.copy)
 def copy(tx: Tracer, me: SetValue) -> Value:
-    return SetValue(dict(me.items), me.kind, order=me.order.copy())
+    return SetValue(dict(me.items), me.kind, order=me.like(tx).copy())
 
 
 # --- algebra ----------------------------------------------------------------------------------------------------------
@@ -112,7 +129,8 @@ def _operator(fn: Any, name: str) -> Any:
     def run(tx: Tracer, me: SetValue, other: Value) -> Value:
         if not isinstance(other, SetValue):
             return NOT_IMPLEMENTED
-        return SetValue(fn(me.items, other.items), me.kind, order=getattr(me.order, name)(other.order))
+        order = getattr(me.like(tx), name)(other.like(tx))
+        return SetValue(fn(me.items, other.items), me.kind, order=order)
 
     return run
 
@@ -126,32 +144,37 @@ def _inplace(fn: Any, name: str) -> Any:
         if not isinstance(other, SetValue):
             return NOT_IMPLEMENTED
         tx.effects.touch(me)
-        me.items = fn(me.items, other.items)
-        getattr(me.order, name)(other.order)
+        _change(tx, me, name, fn(me.items, other.items), other, other.items)
         return me
 
     return run
 
 
+def _check_count(tx: Tracer, me: SetValue, name: str, others: tuple[Value, ...]) -> None:
+    if name.startswith("symmetric") and len(others) != 1:
+        tx.raise_(TypeError, f"{me.base().__name__}.{name}() takes exactly one argument ({len(others)} given)")
+
+
 def _method(fn: Any, name: str) -> Any:
     def run(tx: Tracer, me: SetValue, *others: Value) -> Value:
-        made = SetValue(dict(me.items), me.kind, order=me.order.copy())
+        _check_count(tx, me, name, others)
+        found, orders = dict(me.items), []
         for other in others:
             items = _items(tx, other)
-            made.items = fn(made.items, items)
-            made.order = getattr(made.order, name)(_order(other, items))
-        return made
+            found = fn(found, items)
+            orders.append(_order(tx, other, items))
+        return SetValue(found, me.kind, order=getattr(me.like(tx), name)(*orders))
 
     return run
 
 
 def _update(fn: Any, name: str) -> Any:
     def run(tx: Tracer, me: SetValue, *others: Value) -> Value:
+        _check_count(tx, me, name, others)
         tx.effects.touch(me)
         for other in others:
             items = _items(tx, other)
-            me.items = fn(me.items, items)
-            getattr(me.order, name)(_order(other, items))
+            _change(tx, me, name, fn(me.items, items), other, items)
         return NONE
 
     return run
@@ -242,6 +265,6 @@ def pop(tx: Tracer, me: SetValue) -> Value:
 @model(set.clear)
 def clear(tx: Tracer, me: SetValue) -> Value:
     tx.effects.touch(me)
-    me.items.clear()
+    me.become({}, "clear", [])
     me.order.clear()
     return NONE

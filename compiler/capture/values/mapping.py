@@ -8,10 +8,11 @@ writes are one mechanism.  Read next: ``objects``.
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable
+import itertools
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from compiler.capture import breaks
 from compiler.capture.source import escape, literal
@@ -311,7 +312,8 @@ class DictValue(ContainerValue):
 
 class SetValue(ContainerValue):
     """``items`` maps a key to its element; ``order`` is a real set of the keys, with the history of the one it stands
-    for, so that it is walked in the same order."""
+    for, so that it is walked in the same order.  The history of a set from outside is not known, only what it is like
+    now: what is made of it has an order, but once it has grown its own is known to nobody."""
 
     def __init__(
         self, items: dict[Hashable, Value] | None = None, kind: type = set, source: Source | None = None, obj: Any = None,
@@ -323,26 +325,58 @@ class SetValue(ContainerValue):
         self.kind = kind
         self.source = source
         self.obj = obj
+        self.grown = False
+        self.changes: list[tuple[str, list[Value]]] = []  # of a set from outside: methods and arguments, to be called again
 
     def in_order(self, tx: Tracer) -> list[Value]:
         """The elements as iteration gives them; which set from outside it was is guarded."""
         if self.source is None:
             return [self.items[k] for k in self.order]
+        if self.grown:
+            self._unknown_order()
+        self._guard_order(tx)
+        return list(self.items.values())
+
+    def like(self, tx: Tracer) -> set[Hashable]:
+        """A real set to make others of; of one from outside its order and the size of its table are guarded."""
+        if self.source is None or type(self.obj) not in (set, frozenset):
+            return self.order
+        if any(literal(k) is None for k in self.before):
+            return self.order
+        if tx.effects.is_touched(self):
+            self._unknown_order()
+        self._guard_order(tx)
+        tx.guard("KEYS", f"{{0}}.__sizeof__() == {self.obj.__sizeof__()}", self.source)
+        return self.obj  # type: ignore[no-any-return]
+
+    def _guard_order(self, tx: Tracer) -> None:
+        assert self.source is not None
         if self.before and all(literal(k) is not None for k in self.before):
             tx.guard("KEYS", f"tuple({{0}}) == {escape(repr(tuple(self.before)))}", self.source)
-        if not tx.effects.is_touched(self):
-            return list(self.items.values())
-        if list(self.before) != list(set(iter(self.before))):
-            breaks.unsupported(breaks.OPERATION, "the order of a set from outside that was changed")
-        return [self.items[k] for k in self.order]
+
+    def _unknown_order(self) -> NoReturn:
+        breaks.unsupported(breaks.OPERATION, "the order of a set from outside that was changed")
 
     def add(self, key: Hashable, value: Value) -> None:
-        self.items.setdefault(key, value)
-        self.order.add(key)
+        if key not in self.items:
+            self.items[key] = value
+            self.order.add(key)
+            self.grown = True
+            self.changed("add", [value])
 
     def drop(self, key: Hashable) -> None:
-        del self.items[key]
+        self.changed("discard", [self.items.pop(key)])
         self.order.discard(key)
+
+    def become(self, items: dict[Hashable, Value], name: str, args: list[Value]) -> None:
+        """Have these elements from now on, which is what method ``name`` does."""
+        self.grown = self.grown or any(k not in self.items for k in items)
+        self.items = items
+        self.changed(name, args)
+
+    def changed(self, name: str, args: list[Value]) -> None:
+        if self.source is not None:
+            self.changes.append((name, args))
 
     def pytype(self) -> type:
         return self.kind
@@ -361,18 +395,37 @@ class SetValue(ContainerValue):
     def reconstruct(self, emit: Emitter) -> str:
         if self.source is not None:
             return emit.read(self.source)
-        values = [self.items[k] for k in self._insertion_order()]
+        keys, whole = self._recipe()
+        values = [self.items[k] for k in keys]
         if self.kind is frozenset:
-            return f"frozenset([{', '.join(emit.load(v) for v in values)}])"
+            items = [emit.load(v) + ": None" * whole for v in values]
+            return f"frozenset({'{' if whole else '['}{', '.join(items)}{'}' if whole else ']'})"
         name = emit.begin(self, "set()") if self.kind is set else self.rebuild(emit)
+        if whole:
+            emit.finish(f"{self.method(emit, 'update', name)}{{{', '.join(f'{emit.load(v)}: None' for v in values)}}})")
+            return name
         for v in values:
             emit.finish(f"{self.method(emit, 'add', name)}{emit.load(v)})")
         return name
 
-    def _insertion_order(self) -> list[Hashable]:
-        """In which order to insert the keys so that they come out in order."""
-        as_made = list(self.items)
-        return as_made if list(set(iter(as_made))) == list(self.order) else list(self.order)
+    def _recipe(self) -> tuple[list[Hashable], bool]:
+        """In which order to insert the keys so that they come out in order, and whether as a whole: a dict's keys get a
+        table of their size, elements one by one get one that grows."""
+        order, found = list(self.order), None
+        for keys in self._insertions(order):
+            for whole in (False, True):
+                made = set(dict.fromkeys(keys)) if whole else set(iter(keys))
+                if list(made) == order:
+                    if made.__sizeof__() == self.order.__sizeof__():
+                        return keys, whole
+                    found = found or (keys, whole)
+        return found or (order, False)
+
+    def _insertions(self, order: list[Hashable]) -> Iterator[list[Hashable]]:
+        """What to try; of two that collide the second may come first."""
+        yield from (list(self.items), order, order[::-1])
+        if len(order) <= 5:
+            yield from map(list, itertools.permutations(order))
 
 
 def is_plain_key(key: Any) -> bool:
