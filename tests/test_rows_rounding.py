@@ -64,7 +64,7 @@ def test_integers_become_half_first(machine: str) -> None:
 @WAYS
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32, dtypes.float64])
 def test_the_power_of_a_half_is_the_root(dtype: Any, machine: str) -> None:
-    """As PyTorch has it: NaN of -inf, and -0.0 of -0.0, where C's ``pow`` has inf and 0.0."""
+    """As PyTorch has it (but in float16, for -inf): NaN of -inf, -0.0 of -0.0, where C's ``pow`` has inf and 0.0."""
     x = tensor([-np.inf, -0.0, np.inf, 4.0], dtype)
     want = ops.pow(x, 0.5)._data
     assert np.isnan(want[0]) and np.signbit(want[1]) and want[2:].tolist() == [np.inf, 2.0]
