@@ -50,3 +50,8 @@ def test_programs_with_breaks(seed: int) -> None:
 @given(st.integers(0, 10**9))
 def test_programs_without_breaks(seed: int) -> None:
     check(seed, breaks=False)
+
+
+def test_a_handler_that_begins_at_a_long_jump() -> None:
+    """In a resume function of this program the span of a handler begins at an EXTENDED_ARG."""
+    check(920258, breaks=True)

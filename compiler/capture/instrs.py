@@ -8,8 +8,10 @@ Read next: ``translate`` (what steps through the list), ``resume`` (what changes
 
 from __future__ import annotations
 
+import dis
 import functools
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
@@ -95,15 +97,9 @@ def decode(code: CodeType) -> Code:
     labels: dict[Any, Instr | None] = {}
     waiting: list[Any] = []
     jumps: list[tuple[Instr, Any]] = []
-    active: Any = None
-    spans: list[tuple[Instr, Any]] = []
     for item in bc.Bytecode.from_code(code, conserve_exception_block_stackdepth=True):
         if isinstance(item, bc.Label):
             waiting.append(item)
-        elif isinstance(item, bc.TryBegin):
-            active = item
-        elif isinstance(item, bc.TryEnd):
-            active = None
         elif isinstance(item, bc.Instr):
             instr = Instr(item.name, None, None, _place(item.location))
             for label in waiting:
@@ -113,16 +109,20 @@ def decode(code: CodeType) -> Code:
                 jumps.append((instr, item.arg))
             elif item.arg is not bc.UNSET:
                 instr.arg = item.arg
-            if active is not None:
-                spans.append((instr, active))
             instrs.append(instr)
     for instr, label in jumps:
         instr.target = labels[label]
-    for instr, begin in spans:
-        target = labels[begin.target]
-        assert target is not None
-        instr.handler = Handler(target, begin.stack_depth, begin.push_lasti)
+    _set_handlers(instrs, code)
     return Code(number(instrs), code)
+
+
+def _set_handlers(instrs: list[Instr], code: CodeType) -> None:
+    """By the code's own table: the ``bytecode`` package loses a span that begins at an EXTENDED_ARG, as in long loops."""
+    offsets = [i.offset for i in dis.get_instructions(code) if i.opname not in ("EXTENDED_ARG", "CACHE")]
+    for entry in dis._parse_exception_table(code):  # type: ignore[attr-defined]
+        handler = Handler(instrs[bisect_left(offsets, entry.target)], entry.depth, entry.lasti)
+        for instr in instrs[bisect_left(offsets, entry.start) : bisect_left(offsets, entry.end)]:
+            instr.handler = handler
 
 
 def _place(location: InstrLocation | None) -> Place:
