@@ -22,7 +22,7 @@ from codegen_cupy.nest import (
     vectorizable,
     walk,
 )
-from compiler.loop.ir import Init, Int, Kernel, Load, Loop, Store, Update
+from compiler.loop.ir import Init, Int, Kernel, Let, Load, Loop, Store, Update
 from compiler.sym.expr import Expr, Symbol, as_int, lift
 
 WARP = 32
@@ -34,6 +34,7 @@ TWO_PASSES = ("softmax", "welford")  # what is reduced in two passes over rows i
 MOST_BLOCKS = 8  # of a cluster, on any machine that has them
 HELD, HELD_BY_1024 = 40, 28  # registers of a thread that a row may take, so that blocks of 256 threads share a multiprocessor
 OWN_REGISTERS, MOST_REGISTERS, REGISTERS = 40, 168, 65536  # of a thread for all else; of a thread; of a multiprocessor
+DRAWING = 48  # more registers where random numbers are drawn: a counter, a key and four words for each access
 MULTIPROCESSORS = 132  # of the machine schedules are made for; only a hint for how far to split
 
 
@@ -221,7 +222,7 @@ def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int,
         early = _arriving(kernel, nest, at, length, points, vector)
         if early is not None:
             return replace(base, **early)
-        team, threads, resident = _gathering(team, length, vector, (_row_bytes(kernel, nest) + sum_bytes) / 4)
+        team, threads, resident = _gathering(team, length, vector, (_row_bytes(kernel, nest) + sum_bytes) / 4, _draws(nest))
         rounds = -(-length // (team * vector))
     return replace(
         base, kind="row", vector=vector, team=team, threads=threads, chunks=rounds if keep else 0, split=split,
@@ -239,13 +240,17 @@ def _parts(points: int) -> tuple[int, int]:
     return team, MULTIPROCESSORS * n // points
 
 
-def _gathering(team: int, length: int, vector: int, words: float) -> tuple[int, int, int]:
+def _draws(nest: Nest) -> bool:
+    return any(isinstance(s, Let) and s.fn == "philox" for s in walk(nest.body))
+
+
+def _gathering(team: int, length: int, vector: int, words: float, draws: bool) -> tuple[int, int, int]:
     """(team, threads, blocks of a multiprocessor) of rows whose sums wait in registers, at ``words`` an element: three
     blocks, so that one loads while others compute and store.  If their registers are too many, half as many threads
     hold twice as much each, which leaves more to each; if that is too much as well, large blocks do what they can."""
     for team_, threads in ((team, max(team, 256)), (max(1, team // 2), max(team // 2, 128))):
         elements = -(-length // (team_ * vector)) * vector
-        registers = OWN_REGISTERS + elements * words
+        registers = OWN_REGISTERS + DRAWING * draws + elements * words
         if registers <= MOST_REGISTERS and 3 * threads * registers <= REGISTERS:
             return team_, threads, 3
     threads = max(team, 256)

@@ -224,7 +224,7 @@ class Builder(HostText):
         addresses = [self.table.fix(("blas", f), getattr(library, f)) for f in functions]
         state = self.table.fix(("blas", "state"), blas.STATE.ctypes.data)
         one = self.table.number(1)
-        self._record(source, [state, *addresses], one, one, pool.ALWAYS if source is blas.LEAVE else 1)
+        self._record(source, [state, *addresses], one, one, pool.ALWAYS)  # both or neither, also behind an error
 
     # --- into the host function ---
     def _launch(self) -> None:

@@ -171,8 +171,13 @@ def test_blocks_of_a_cluster_share_a_row(make: Callable[[], Kernel], change: dic
 @pytest.mark.parametrize("length", [256, 1024, 4096])
 @pytest.mark.parametrize(("words", "threads", "blocks"), [(2.5, 256, 3), (3.5, 128, 3), (5, 256, 2)])
 def test_sums_that_wait_leave_registers_for_three_blocks_where_they_can(length: int, words: float, threads: int, blocks: int) -> None:
-    team, *found = schedule._gathering(length // 16, length, 8, words)
+    team, *found = schedule._gathering(length // 16, length, 8, words, False)
     assert found == [threads, blocks] and length // team == (32 if threads == 128 else 16)
+
+
+def test_drawing_random_numbers_takes_registers_from_a_third_block() -> None:
+    assert schedule._gathering(256, 4096, 8, 4, False) == (128, 128, 3)
+    assert schedule._gathering(256, 4096, 8, 4, True) == (256, 256, 2)
 
 
 @pytest.mark.parametrize(("points", "waves"), [(1, 1), (64, 1), (128, 1), (100, 4), (90, 3), (66, 1)])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tinytorch
 from codegen_numba import blas, templates
 from codegen_numba.build import build
 from compiler.config import Config
@@ -119,6 +120,18 @@ def test_blas_keeps_its_number_of_threads():
     program = extern_plan("matmul", [a, a], [a], [float32] * 3)
     run(program, [a, a])
     assert ask() == before and not blas.STATE[[0, 8]].any()
+
+
+@needs_blas
+def test_blas_is_left_as_often_as_it_was_entered_when_an_index_is_out_of_range():
+    product = tinytorch.compile(lambda x, i, w: x[i] @ w, fullgraph=True)
+    x, w = tinytorch.ones(70, 70), tinytorch.ones(70, 70)
+    for last in (69, 70, 69):
+        try:
+            product(x, tinytorch.full((70,), last), w)
+        except IndexError:
+            assert last == 70
+        assert not blas.STATE[[0, 8]].any()
 
 
 CASES = [
