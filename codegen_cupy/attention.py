@@ -306,18 +306,9 @@ def _problem(call: Call, args: Sequence[str], outs: Sequence[str], types: Mappin
 def _possible(p: Problem) -> bool:
     """Not where the arrays are empty or too wide for shared memory: there the row's own kernel runs."""
     rows = [p.views[n] for n in ("lse", "delta") if n in p.views]
-    if 0 in p.sizes or not all(_contiguous(v) for v in rows):
+    if 0 in p.sizes or not all(v.gapless for v in rows):
         return False
     return p.halves or plain_shared(p, 1) <= SHARED_LIMIT
-
-
-def _contiguous(v: View) -> bool:
-    step = 1
-    for n, s in zip(reversed(v.shape), reversed(v.stride), strict=True):
-        if n != 1 and s != step:
-            return False
-        step *= n
-    return True
 
 
 EXTERN_KERNELS = {"attention": forward_call, "attention_backward": backward_call}

@@ -290,12 +290,12 @@ def matmul(x: View, y: View, out: View, dtype: DType, *, then: Following | None 
     None if the result's rows have gaps inside, or something is empty."""
     if 0 in (*x.shape, *y.shape) or dtype not in (float32, float16, bfloat16):
         return None
-    if then is not None and not dense(out):
+    if then is not None and not out.whole:
         return None
     if out.stride[-1] != 1 and out.shape[-1] != 1:
         if then is not None or (out.stride[-2] != 1 and out.shape[-2] != 1):
             return None
-        x, y, out = _turned(y), _turned(x), _turned(out)
+        x, y, out = y.turned, x.turned, out.turned
     x, y, out = _fewer_batches(x, y, out)
     rows, columns = out.shape[-2:]
     batches = out.shape[:-2]
@@ -308,21 +308,6 @@ def matmul(x: View, y: View, out: View, dtype: DType, *, then: Following | None 
     return Problem(
         dtype, rows, columns, x.shape[-1], a, b, last, tuple(reversed(coordinates)), columns, batches, tf32 and dtype is float32, aligned=aligned,
     )  # fmt: skip
-
-
-def _turned(v: View) -> View:
-    shape, stride = (*v.shape[:-2], v.shape[-1], v.shape[-2]), (*v.stride[:-2], v.stride[-1], v.stride[-2])
-    return View(v.buffer, shape, stride, v.offset)
-
-
-def dense(v: View) -> bool:
-    """Is it a whole block without gaps, in order?"""
-    step = 1
-    for n, s in zip(reversed(v.shape), reversed(v.stride), strict=True):
-        if n != 1 and s != step:
-            return False
-        step *= n
-    return not v.offset
 
 
 def _fewer_batches(*views: View) -> tuple[View, ...]:

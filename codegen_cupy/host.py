@@ -48,6 +48,27 @@ class View:
     stride: tuple[int, ...]
     offset: int
 
+    @property
+    def turned(self) -> View:
+        """With the last two dimensions exchanged."""
+        (*batch, r, c), (*steps, down, across) = self.shape, self.stride
+        return View(self.buffer, (*batch, c, r), (*steps, across, down), self.offset)
+
+    @property
+    def gapless(self) -> bool:
+        """Does it lie in order, without gaps?"""
+        step = 1
+        for n, s in zip(reversed(self.shape), reversed(self.stride), strict=True):
+            if n != 1 and s != step:
+                return False
+            step *= n
+        return True
+
+    @property
+    def whole(self) -> bool:
+        """Does it begin its block, in order and without gaps?"""
+        return self.gapless and not self.offset
+
 
 @dataclass(frozen=True)
 class Launch:

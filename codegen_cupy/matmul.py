@@ -108,7 +108,7 @@ def describe(x: View, y: View, out: View, dtype: DType, *, aligned: bool = True,
         return None
     swap = _follows(out, column_major=False)
     if swap:
-        a, b, d = _turned(y), _turned(x), _turned(out)
+        a, b, d = y.turned, x.turned, out.turned
     elif _follows(out, column_major=True):
         a, b, d = x, y, out
     else:
@@ -135,11 +135,6 @@ def describe(x: View, y: View, out: View, dtype: DType, *, aligned: bool = True,
         tf32 and dtype is dtypes.float32,
         wide,
     )
-
-
-def _turned(v: View) -> View:
-    shape, stride = (*v.shape[:-2], v.shape[-1], v.shape[-2]), (*v.stride[:-2], v.stride[-1], v.stride[-2])
-    return View(v.buffer, shape, stride, v.offset)
 
 
 def _follows(v: View, *, column_major: bool) -> bool:

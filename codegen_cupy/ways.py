@@ -186,14 +186,14 @@ class Ways:
             return None
         words = call.params.get("then", ())
         if words:
-            if any(w.startswith("sums") for w in words) or not gemm.dense(out):
+            if any(w.startswith("sums") for w in words) or not out.whole:
                 return None
             then = after(then, words, call.args[2:], out, dtype)  # type: ignore[arg-type]
         if call.fn == "matmul":
             x, y = call.args[:2]
             assert isinstance(x, View) and isinstance(y, View)
             return gemm.matmul(x, y, out, dtype, then=then, aligned=self.aligned, tf32=allow_tf32())
-        return convolution.problem(call, dtype, then, aligned=self.aligned) if then is None or gemm.dense(out) else None
+        return convolution.problem(call, dtype, then, aligned=self.aligned) if then is None or out.whole else None
 
     def following(self, pair: Pair, call: Call) -> Following | None:
         run = self.plan.steps[pair.then]

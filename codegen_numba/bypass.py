@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from llvmlite import ir
 
-from codegen_numba import analysis, target
+from codegen_numba import analysis, llvm, target
 from codegen_numba.analysis import known
 from codegen_numba.layout import bytes_of
 from compiler.loop.ir import Kernel, Load, Store
@@ -67,7 +66,7 @@ def row_function(module: ir.Module) -> ir.Function:
     ahead = b.and_(b.neg(b.ptrtoint(to, I64)), I64(LINE - 1))
     ahead = b.select(b.icmp_signed("<", ahead, count), ahead, count)
     whole = b.add(ahead, b.and_(b.sub(count, ahead), I64(-LINE)))
-    _loop(fn, b, I64(0), ahead, 1, lambda i: b.store(b.load(b.gep(source, [i])), b.gep(to, [i])))
+    llvm.count(b, I64(0), ahead, 1, lambda i: b.store(b.load(b.gep(source, [i])), b.gep(to, [i])))
     vector = ir.VectorType(I32, 16 if target.has("avx512f") else 8)
     hint = module.add_metadata([I32(1)])
 
@@ -76,8 +75,8 @@ def row_function(module: ir.Module) -> ir.Function:
             here, there = (b.bitcast(b.gep(p, [b.add(i, I64(part))]), vector.as_pointer()) for p in (source, to))
             b.store(b.load(here, align=1), there, align=vector.count * 4).set_metadata("nontemporal", hint)
 
-    _loop(fn, b, ahead, whole, LINE, line)
-    _loop(fn, b, whole, count, 1, lambda i: b.store(b.load(b.gep(source, [i])), b.gep(to, [i])))
+    llvm.count(b, ahead, whole, LINE, line)
+    llvm.count(b, whole, count, 1, lambda i: b.store(b.load(b.gep(source, [i])), b.gep(to, [i])))
     b.ret_void()
     return fn
 
@@ -90,7 +89,7 @@ def fetch_function(module: ir.Module) -> ir.Function:
     name = "llvm.prefetch.p0"
     kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
     ask = module.globals.get(name) or ir.Function(module, kind, name)
-    _loop(fn, b, I64(0), fn.args[1], LINE, lambda i: b.call(ask, [b.gep(fn.args[0], [i]), I32(0), I32(3), I32(1)]))
+    llvm.count(b, I64(0), fn.args[1], LINE, lambda i: b.call(ask, [b.gep(fn.args[0], [i]), I32(0), I32(3), I32(1)]))
     b.ret_void()
     return fn
 
@@ -112,17 +111,3 @@ def _function(module: ir.Module, name: str, types: list[ir.Type]) -> tuple[ir.Fu
     for attribute in ("noinline", "nounwind"):
         fn.attributes.add(attribute)
     return fn, ir.IRBuilder(fn.append_basic_block("entry")), True
-
-
-def _loop(fn: ir.Function, b: ir.IRBuilder, start: ir.Value, stop: ir.Value, step: int, body: Any) -> None:
-    before, head, inside, after = b.block, *(fn.append_basic_block(x) for x in ("head", "body", "after"))
-    b.branch(head)
-    b.position_at_end(head)
-    i = b.phi(I64)
-    i.add_incoming(start, before)
-    b.cbranch(b.icmp_signed("<", i, stop), inside, after)
-    b.position_at_end(inside)
-    body(i)
-    i.add_incoming(b.add(i, I64(step)), b.block)
-    b.branch(head)
-    b.position_at_end(after)

@@ -9,7 +9,7 @@ Read next: ``math``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -286,6 +286,22 @@ def _rounded(x: float, element: ir.Type) -> float:
 
 def _bits(x: float, fmt: Format) -> int:
     return int.from_bytes(struct.pack("<f" if fmt.bits == 32 else "<d", x), "little")
+
+
+def count(b: ir.IRBuilder, start: ir.Value, stop: ir.Value, step: int, body: Callable[[ir.Value], Any]) -> None:
+    """``body(i)`` for 64-bit ``i`` from ``start`` to before ``stop``; ``b`` goes on behind the loop."""
+    word = start.type
+    before, head, inside, after = b.block, *(b.function.append_basic_block(x) for x in ("head", "body", "after"))
+    b.branch(head)
+    b.position_at_end(head)
+    i = b.phi(word)
+    i.add_incoming(start, before)
+    b.cbranch(b.icmp_signed("<", i, stop), inside, after)
+    b.position_at_end(inside)
+    body(i)
+    i.add_incoming(b.add(i, word(step)), b.block)
+    b.branch(head)
+    b.position_at_end(after)
 
 
 def _declare(module: ir.Module, name: str, type: ir.FunctionType) -> ir.Function:

@@ -8,9 +8,9 @@ log2(n) rounds of shuffles, and stored as vectors.  Read next: ``emit`` (tiles).
 
 from __future__ import annotations
 
-from typing import Any
-
 from llvmlite import ir
+
+from codegen_numba import llvm
 
 I64, I32 = ir.IntType(64), ir.IntType(32)
 
@@ -42,22 +42,8 @@ class _Writer:
 
     def write(self) -> None:
         rows, cols = self.fn.args[4], self.fn.args[5]
-        self.loop(I64(0), rows, self.n, lambda r: self.loop(I64(0), cols, self.n, lambda c: self.block(r, c)))
+        llvm.count(self.b, I64(0), rows, self.n, lambda r: llvm.count(self.b, I64(0), cols, self.n, lambda c: self.block(r, c)))
         self.b.ret_void()
-
-    def loop(self, start: ir.Value, stop: ir.Value, step: int, body: Any) -> None:
-        b = self.b
-        before, head, inside, after = b.block, *(self.fn.append_basic_block(x) for x in ("head", "body", "after"))
-        b.branch(head)
-        b.position_at_end(head)
-        i = b.phi(I64)
-        i.add_incoming(start, before)
-        b.cbranch(b.icmp_signed("<", i, stop), inside, after)
-        b.position_at_end(inside)
-        body(i)
-        i.add_incoming(b.add(i, I64(step)), b.block)
-        b.branch(head)
-        b.position_at_end(after)
 
     def block(self, r: ir.Value, c: ir.Value) -> None:
         b, n = self.b, self.n
@@ -70,7 +56,7 @@ class _Writer:
             with otherwise:
                 r_stop = b.select(b.icmp_signed("<", r_end, rows), r_end, rows)
                 c_stop = b.select(b.icmp_signed("<", c_end, cols), c_end, cols)
-                self.loop(r, r_stop, 1, lambda i: self.loop(c, c_stop, 1, lambda j: self.one(i, j)))
+                llvm.count(self.b, r, r_stop, 1, lambda i: llvm.count(self.b, c, c_stop, 1, lambda j: self.one(i, j)))
 
     def one(self, r: ir.Value, c: ir.Value) -> None:
         self.b.store(self.b.load(self.source(r, c)), self.target(r, c))
