@@ -44,8 +44,7 @@ class Product:
 
     ``buffers`` and ``offsets`` (in elements) are of A, B and D; ``repeats`` holds further offsets, one triple per call,
     where the batches do not lie one stride apart.  ``then`` has a word for each further buffer: "bias", a vector down
-    every column of D; "add", a matrix that lies as D does; "sums_a" and "sums_b", which receive the sums over the inner
-    dimension of op(A) or op(B).
+    every column of D; "add", a matrix that lies as D does.
     """
 
     dtype: DType

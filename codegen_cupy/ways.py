@@ -186,7 +186,7 @@ class Ways:
             return None
         words = call.params.get("then", ())
         if words:
-            if any(w.startswith("sums") for w in words) or not out.whole:
+            if not out.whole:
                 return None
             then = after(then, words, call.args[2:], out, dtype)  # type: ignore[arg-type]
         if call.fn == "matmul":

@@ -11,9 +11,9 @@ from typing import Any
 
 from compiler.fake import FakeInterp
 from compiler.ir.graph import Graph, Node
-from compiler.passes.roots import kept
+from compiler.passes.roots import is_call, kept
 from tinytorch import dispatch, tape
-from tinytorch.ops.opdef import TABLE, Op
+from tinytorch.ops.opdef import TABLE
 
 #: Fewer pieces are as well masked in one loop, where what reads them may join.
 FEWEST = 4
@@ -24,17 +24,13 @@ def put_side_by_side(graph: Graph) -> bool:
     results = kept(graph)
     inside: set[Node] = set()  # additions of a sum that was met at its last one
     for node in reversed(list(graph.nodes)):
-        if not _is(node, "add") or node in results or node in inside or not node.meta["val"].is_contiguous():
+        if not is_call(node, "add") or node in results or node in inside or not node.meta["val"].is_contiguous():
             continue
         pieces = _pieces(node, inside)
         if pieces is not None and len(pieces) >= FEWEST and _cover(pieces):
             _replace(graph, node, pieces)
             changed = True
     return changed
-
-
-def _is(x: Any, name: str) -> bool:
-    return isinstance(x, Node) and isinstance(x.target, Op) and x.target.name == name
 
 
 def _pieces(node: Node, inside: set[Node]) -> list[Node] | None:
@@ -44,9 +40,9 @@ def _pieces(node: Node, inside: set[Node]) -> list[Node] | None:
     within: set[Node] = set()
     while todo:
         x = todo.pop()
-        if _is(x, "slice_backward") and x.kwargs["step"] == 1:
+        if is_call(x, "slice_backward") and x.kwargs["step"] == 1:
             found.append(x)
-        elif _is(x, "add") and (x is node or len(x.users) == 1):
+        elif is_call(x, "add") and (x is node or len(x.users) == 1):
             within.add(x)
             todo += x.args
         else:

@@ -14,9 +14,9 @@ from typing import Any
 
 from compiler.fake import FakeInterp
 from compiler.ir.graph import Graph, Node
-from compiler.passes.roots import kept
+from compiler.passes.roots import is_call, kept
 from tinytorch import dispatch, tape
-from tinytorch.ops.opdef import TABLE, Op
+from tinytorch.ops.opdef import TABLE
 
 #: Fewer products are not worth two copies.
 FEWEST = 4
@@ -27,17 +27,13 @@ def lay_end_to_end(graph: Graph) -> bool:
     results = kept(graph)
     inside: set[Node] = set()  # additions of a sum that was met at its last one
     for node in reversed(list(graph.nodes)):
-        if not _is(node, "add") or node in inside or not node.meta["val"].is_contiguous():
+        if not is_call(node, "add") or node in inside or not node.meta["val"].is_contiguous():
             continue
         products = _products(node, inside, results)
         if products is not None and len(products) >= FEWEST and _narrow(products):
             node.replace_all_uses_with(_longer(graph, node, products))
             changed = True
     return changed
-
-
-def _is(x: Any, name: str) -> bool:
-    return isinstance(x, Node) and isinstance(x.target, Op) and x.target.name == name
 
 
 def _products(node: Node, inside: set[Node], results: set[Node]) -> list[Node] | None:
@@ -48,10 +44,10 @@ def _products(node: Node, inside: set[Node], results: set[Node]) -> list[Node] |
     while todo:
         x = todo.pop()
         own = x is node or (isinstance(x, Node) and len(x.users) == 1 and x not in results)
-        if own and _is(x, "add") and _like(x, node):
+        if own and is_call(x, "add") and _like(x, node):
             within.add(x)
             todo += x.args
-        elif own and _is(x, "matmul") and _like(x, node) and all(len(_shape(a)) == 2 for a in x.args):
+        elif own and is_call(x, "matmul") and _like(x, node) and all(len(_shape(a)) == 2 for a in x.args):
             found.append(x)
         else:
             return None
@@ -81,7 +77,7 @@ def _narrow(products: Sequence[Node]) -> bool:
 def _longer(graph: Graph, node: Node, products: Sequence[Node]) -> Node:
     left, right = [p.args[0] for p in products], [p.args[1] for p in products]
     with graph.inserting_before(node), dispatch.use(FakeInterp()), tape.grad_mode(False):
-        if all(_is(x, "permute") and tuple(x.kwargs["dims"]) == (1, 0) for x in left):
+        if all(is_call(x, "permute") and tuple(x.kwargs["dims"]) == (1, 0) for x in left):
             # turned factors lie end to end as they were before they were turned, row after row
             x = _call(graph, node, "permute", _call(graph, node, "cat", *(x.args[0] for x in left), dim=0), dims=(1, 0))
         else:

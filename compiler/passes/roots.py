@@ -1,4 +1,4 @@
-"""Which memory an output lies in: what passes must not merge or bypass.
+"""What passes ask of nodes: which row one calls, and which memory an output lies in, which they must not merge or bypass.
 
 Stage: aot.  In: a functional graph.  Out: the nodes whose memory the caller gets.  Two results of a program are two
 pieces of memory, also when their values are equal; so the nodes that make results stay distinct, from each other and
@@ -7,8 +7,15 @@ from inputs.  Read next: ``cse``.
 
 from __future__ import annotations
 
+from typing import Any
+
 from compiler.ir.graph import Graph, Node, nodes_in
 from tinytorch.ops.opdef import Op
+
+
+def is_call(x: Any, name: str) -> bool:
+    """Is it a node that calls this row?"""
+    return isinstance(x, Node) and isinstance(x.target, Op) and x.target.name == name
 
 
 def root(node: Node) -> Node:
