@@ -27,9 +27,10 @@ from typing import Any
 from codegen_cupy.arena import bytes_of, pattern, places, rounded, starts_at_zero
 from codegen_cupy.host import Call, Launch, Memory, Recipe, View
 from codegen_cupy.kernel_text import Source
-from codegen_cupy.launch import Block, raise_failed
+from codegen_cupy.launch import Block, Check
 from codegen_cupy.machine import Machine
 from codegen_cupy.matmul import Product
+from tinytorch.late import ran
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
@@ -179,7 +180,7 @@ class Recording:
         self.owner, self.fixed, self.spare, self.at = owner, fixed, spare, list(at)
         self.machine = owner.machine
         self.uses: dict[str, list[Moved]] = {}  # by input or fresh output
-        self.checks: list[tuple[Any, Any]] = []
+        self.checks: list[Check] = []
         self.keep: list[Any] = []
         self.pointer = dict(zip(owner.recipe.inputs, at, strict=True))
         self._memory()
@@ -265,9 +266,8 @@ class Recording:
         for i, memory in enumerate(scratch):
             block.cells[at + i] = memory.ptr
         if source.messages:
-            words, address = self.machine.words()
-            self.checks.append((words, source.messages))
-            block.cells[at + len(scratch)] = address
+            self.checks.append(Check(self.machine, source))
+            block.cells[at + len(scratch)] = self.checks[-1].address
         (gx, gy), (bx, by) = s.grid, source.block
         self.machine.launch(kernel.ptr, gx, gy, 1, bx, by, 1, source.shared, stream, block.pointer, 0)
         node = self.graphs.node()
@@ -338,9 +338,9 @@ class Recording:
             if owner.last_stream >= 0:
                 self.graphs.after(stream, owner.last_stream)
             owner.last_stream = stream
-        for words, messages in self.checks:
-            if words[0]:
-                raise_failed(words, messages)
+        for check in self.checks:
+            if check.words[0]:
+                check.look()
         moved: dict[int, Any] = {}
         if at != self.at:
             for name, old, new in zip(owner.recipe.inputs, self.at, at, strict=True):
@@ -353,10 +353,11 @@ class Recording:
         for node in moved.values():
             self.graphs.move(self.graph, node)
         self.graphs.launch(self.graph, stream)
-        if machine.synchronous:
-            for words, messages in self.checks:
-                if words[0]:
-                    raise_failed(words, messages, earlier=False)
+        for check in self.checks:
+            if not machine.synchronous:
+                ran[check] = stream
+            elif check.words[0]:
+                check.fail()
         return [self._given(o, arrays, made) for o in self.outputs]
 
     def _point(self, name: str, to: int, moved: dict[int, Any]) -> None:

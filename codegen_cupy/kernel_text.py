@@ -43,6 +43,7 @@ class Source:
     split: int = 1  # grid y
     max_blocks: int = 2**31 - 1
     shared: int = 0  # bytes of shared memory that the launch gives
+    lines: tuple[str, ...] = ()  # the user's, of a kernel with checks
 
 
 def finish(
@@ -65,12 +66,13 @@ def finish(
     signature = head + ", ".join(params) + ") {"
     if len(signature) > 110:
         signature = head + "\n    " + ",\n    ".join(params) + ") {"
-    code = f"{_comment(e.kernel)}{signature}\n{body}\n}}\n"
+    lines = user_lines(e.kernel)
+    code = f"{_comment(e.kernel, lines)}{signature}\n{body}\n}}\n"
     helpers = needed(code)
     return Source(
         name=name, text=f"{helpers}\n\n{code}" if helpers else code, buffers=tuple(b.name for b in buffers), sizes=sizes,
         size_bytes=8 if e.schedule.wide else 4, scratch=scratch, messages=tuple(e.messages), block=block, work=work,
-        split=split, max_blocks=max_blocks, shared=shared,
+        split=split, max_blocks=max_blocks, shared=shared, lines=lines if e.messages else (),
     )  # fmt: skip
 
 
@@ -80,7 +82,10 @@ def _parameter(e: Emitter, b: Buffer) -> str:
     return f"{const}{memory_type(b.dtype)}*{restrict} {safe(b.name)}"
 
 
-def _comment(kernel: Kernel) -> str:
-    """What the user wrote, over the kernel."""
-    lines = [f"// {text.strip()}    {file.rsplit('/', 1)[-1]}:{line}\n" for file, line, text in kernel.lines]
-    return "".join(lines) or (f"// {', '.join(kernel.origin)}\n" if kernel.origin else "")
+def user_lines(kernel: Kernel) -> tuple[str, ...]:
+    """What the user wrote, and where."""
+    return tuple(f"{text.strip()}    {file.rsplit('/', 1)[-1]}:{line}" for file, line, text in kernel.lines)
+
+
+def _comment(kernel: Kernel, lines: tuple[str, ...]) -> str:
+    return "".join(f"// {line}\n" for line in lines) or (f"// {', '.join(kernel.origin)}\n" if kernel.origin else "")

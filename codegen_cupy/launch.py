@@ -17,9 +17,11 @@ import numpy as np
 
 from codegen_cupy.arena import pattern, places
 from codegen_cupy.host import Call, Launch, Memory, Recipe, View
+from codegen_cupy.kernel_text import Source
 from codegen_cupy.machine import Machine, memory_of
 from codegen_cupy.matmul import Product
 from compiler.loop.interp import library_result
+from tinytorch import late
 from tinytorch.ops.opdef import TABLE
 from tinytorch.ops.spell_numpy import spelling
 
@@ -46,7 +48,7 @@ class Writer:
         self.names: dict[str, Any] = {
             "alloc": machine.alloc, "ndarray": machine.ndarray, "launch": machine.launch, "machine": machine,
             "stream_pointer": machine.stream, "look": machine.look, "library_call": library_call,
-            "lock": threading.Lock(), "raise_failed": raise_failed, "memory_of": memory_of,
+            "lock": threading.Lock(), "ran": late.ran, "memory_of": memory_of,
         }  # fmt: skip
         self.lines: list[str] = []
         self.places = places(recipe)
@@ -68,9 +70,9 @@ class Writer:
             add("    machine.watch(inputs)")
         for number, s in enumerate(launches):
             if s.source.messages:
-                self.names[f"failed{number}"] = self.machine.words()
-                self.names[f"messages{number}"] = s.source.messages
-                add(f"    if failed{number}[0][0]: raise_failed(failed{number}[0], messages{number})")
+                self.names[f"check{number}"] = check = Check(self.machine, s.source)
+                self.names[f"failed{number}"] = check.words
+                add(f"    if failed{number}[0]: check{number}.look()")
         if total:
             add(f"    arena = alloc({total})")
             add("    base = arena.ptr")
@@ -157,11 +159,13 @@ class Writer:
             self.names[f"scratch{number}_{i}"] = memory
             block.cells[at + i] = memory.ptr
         if source.messages:
-            block.cells[at + len(s.scratch_bytes)] = self.names[f"failed{number}"][1]
+            block.cells[at + len(s.scratch_bytes)] = self.names[f"check{number}"].address
         (gx, gy), (bx, by) = s.grid, source.block
         add(f"        launch({kernel.ptr}, {gx}, {gy}, 1, {bx}, {by}, 1, {source.shared}, stream, {block.pointer}, 0)  # {source.name}")
         if source.messages and self.machine.synchronous:
-            add(f"        if failed{number}[0][0]: raise_failed(failed{number}[0], messages{number}, earlier=False)")
+            add(f"        if failed{number}[0]: check{number}.fail()")
+        elif source.messages:
+            add(f"        ran[check{number}] = stream")
 
     def _product(self, s: Product) -> None:
         run = self.machine.product(s)
@@ -213,8 +217,25 @@ def _name(buffer: str) -> str:
     return f"b_{buffer}"
 
 
-def raise_failed(failed: Any, messages: Sequence[str], *, earlier: bool = True) -> None:
-    """A check failed.  A GPU runs behind the host, so there the next call is the first chance to say so."""
-    (number, value), failed[:] = failed[:], [0, 0]
-    when = " (in an earlier call: CUDA kernels run asynchronously)" if earlier else ""
-    raise IndexError(messages[number - 1].replace("{}", str(value)) + when)
+class Check:
+    """What a kernel's checks found.  A GPU runs behind the host, so there it shows where the host waits (``late``), or at
+    the kernel's next call."""
+
+    def __init__(self, machine: Machine, source: Source) -> None:
+        self.messages, self.lines = source.messages, source.lines
+        self.words, self.address = machine.words()
+
+    def look(self) -> None:
+        """Raise what an earlier call's kernel has found."""
+        if self.words[0]:
+            lines = "".join(f"\n    {line}" for line in self.lines)
+            where = f", in the kernel of{lines}" if lines else ""
+            raise late.LateError(f"{self._message()} (in an earlier call: CUDA kernels run asynchronously{where})")
+
+    def fail(self) -> None:
+        """Raise what has just been found."""
+        raise IndexError(self._message())
+
+    def _message(self) -> str:
+        (number, value), self.words[:] = self.words[:], [0, 0]
+        return self.messages[number - 1].replace("{}", str(value))

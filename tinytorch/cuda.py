@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinytorch import rng
+from tinytorch import late, rng
 from tinytorch.device import Device, array_module, canonical, cuda_available, emulated
 
 
@@ -37,9 +37,10 @@ def set_device(device: Any) -> None:
 
 
 def synchronize(device: Any = None) -> None:
-    """Wait until the GPU has done all it was given."""
+    """Wait until the GPU has done all it was given; raises what it found wrong (an index out of range)."""
     if not emulated():
-        array_module(Device("cuda")).cuda.get_current_stream().synchronize()
+        array_module(Device("cuda")).cuda.Device(None if device is None else canonical(device).index).synchronize()
+    late.look(everywhere=True)
 
 
 def get_device_name(device: Any = None) -> str:

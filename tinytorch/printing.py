@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch import dtypes
+from tinytorch import dtypes, late
 
 
 class Options:
@@ -32,9 +32,7 @@ def set_printoptions(**options: Any) -> None:
 
 
 def tensor_text(self: Any) -> str:
-    data = self._data
-    if hasattr(data, "get"):
-        data = data.get()
+    data = self._data if self.device.type == "cpu" else late.host_copy(self._data)
     if not isinstance(data, np.ndarray):
         return f"tensor(..., size={tuple(self.shape)}, dtype={self.dtype})"
     notes = []

@@ -15,6 +15,7 @@ from compiler.capture.source import Source, literal
 from compiler.capture.values.base import Lazy, Value
 from compiler.capture.values.tensor import TensorValue
 from compiler.sym.expr import Expr
+from tinytorch.late import LateError
 
 if TYPE_CHECKING:
     from compiler.capture.tracer import Tracer
@@ -137,7 +138,7 @@ def print_run(emit: Emitter, call: list[str], tail: list[str], arguments: list[s
     """The source text of ``run``: the graph's ``call``, then values, effects and ``tail``; or ``raised``, if it raises."""
     rest = [*emit.built, *emit.effects, *tail]
     if raised:
-        error = ["except Exception as error:", "    raised = f'{type(error).__name__}: {error}'"]
+        error = [f"except {emit.obj(LateError)}:", "    raise", "except Exception as error:", "    raised = f'{type(error).__name__}: {error}'"]
         call = ["try:", *_indented(call), *error, "else:", *_indented(rest)]
         rest = raised
     lines = [*emit.tx.prologue, *call, *rest]

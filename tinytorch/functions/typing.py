@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch import dtypes, ops, tape
+from tinytorch import dtypes, late, ops, tape
 from tinytorch.device import Device, canonical, cpu
 from tinytorch.dtypes import DType
 from tinytorch.tensor import Tensor
@@ -86,9 +86,7 @@ def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
 # --- to the host ------------------------------------------------------------------------------------------------------
 def host_array(x: Tensor, what: str) -> Any:
     """The NumPy array behind a tensor; RuntimeError where a tracer has none."""
-    data = x._data
-    if hasattr(data, "get"):
-        return data.get()
+    data = x._data if x.device.type == "cpu" else late.host_copy(x._data)
     if not isinstance(data, np.ndarray):
         raise RuntimeError(f"{what}: the value of a traced tensor is not known")
     return data
