@@ -27,6 +27,7 @@ from compiler.ir.module import GraphModule
 from compiler.ir.verify import verify
 from compiler.passes.tidy import tidy
 from tinytorch import engine, tape
+from tinytorch.grad_mode import set_mode
 from tinytorch.ops.opdef import TABLE, Op
 from tinytorch.tensor import Tensor
 
@@ -64,6 +65,7 @@ class Joint:
     depends: dict[int, frozenset[int]] = field(default_factory=dict)  # joint output -> tangents it depends on
     requires: list[bool] = field(default_factory=list)  # of forward outputs
     error: Exception | None = None  # what the backward trace raised; raised again by the first backward
+    late: bool = False  # gradients are off where the program begins, and it switches them on
 
     @property
     def training(self) -> bool:
@@ -81,16 +83,30 @@ def trace_joint(
     decompositions: Mapping[Op, Callable[..., Any]] | None = None,
 ) -> Joint:
     """Trace ``fn(*examples)`` and, if a result requires grad, its backward.  User errors come out as eager's."""
+    begun = tape.mode.grad
+    with tape.grad_mode(begun or switches_on(fn)):
+        return _trace_joint(fn, examples, decompositions, begun)
+
+
+def switches_on(fn: Callable[..., Any]) -> bool:
+    """Whether a captured graph records at some place: one that begins inside of ``no_grad``, behind a break in the block,
+    goes on behind the block's end."""
+    if not isinstance(fn, GraphModule):
+        return False
+    return any(n.target is set_mode and n.args == ("grad", True) for n in fn.graph.nodes)
+
+
+def _trace_joint(fn: Callable[..., Any], examples: Sequence[Any], decompositions: Any, begun: bool) -> Joint:
     storages: dict[int, Any] = {}
     once = {id(x): x if is_fake(x) else _faked(x, storages) for x in examples if isinstance(x, Tensor)}
     fakes = [once.get(id(x), x) for x in examples]
     together = overlap.groups(fakes)
-    found = _trace(fn, fakes, decompositions, [])
+    found = _trace(fn, fakes, decompositions, [], begun)
     written = {m.primal for m in found.mutations}
     shared = [g for g in together if written & set(g)]
     if not shared:
         return found
-    return _trace(fn, fakes, decompositions, [overlap.base_of(g, fakes) for g in shared])
+    return _trace(fn, fakes, decompositions, [overlap.base_of(g, fakes) for g in shared], begun)
 
 
 def _faked(x: Tensor, storages: dict[int, Any]) -> Tensor:
@@ -101,7 +117,10 @@ def _faked(x: Tensor, storages: dict[int, Any]) -> Tensor:
     return fake
 
 
-def _trace(fn: Callable[..., Any], examples: Sequence[Any], decompositions: Any, bases: list[Base]) -> Joint:
+def _trace(
+    fn: Callable[..., Any], examples: Sequence[Any], decompositions: Any, bases: list[Base], begun: bool
+) -> Joint:
+    """``begun``: whether gradients are on where the program begins; here they are on if they ever are."""
     tracer = Tracer(decompositions)
     before = tape.mode.grad
     try:
@@ -109,9 +128,12 @@ def _trace(fn: Callable[..., Any], examples: Sequence[Any], decompositions: Any,
             leaves, inputs = _inputs(tracer, examples)
             based = _bases(tracer, bases, inputs)
             histories = [_history(t) for t in inputs]
+            tape.mode.grad = begun
             given = _run(tracer, fn, inputs)
             tape.mode.grad = before
-            return _Finish(tracer, list(examples), leaves, inputs, histories, given, bases, based).joint()
+            joint = _Finish(tracer, list(examples), leaves, inputs, histories, given, bases, based).joint()
+            joint.late = before and not begun
+            return joint
     finally:
         tape.mode.grad = before
 

@@ -83,9 +83,22 @@ def build(compiled: Compiled) -> Callable[..., list[Any]]:
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     exec(compile(text, filename, "exec"), names)
     fn: Callable[..., list[Any]] = names["call"]
+    if compiled.joint.late:
+        fn = _recording(fn)
     fn.source = text  # type: ignore[attr-defined]
     fn.atomic = True  # type: ignore[attr-defined]  # inputs and random streams change after the forward, which may raise
     return fn
+
+
+def _recording(fn: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """A program that begins with gradients off and switches them on: its writes and views have the history that they had
+    in the trace, whatever is set where it is called."""
+
+    def call(*args: Any) -> list[Any]:
+        with tape.grad_mode(True):
+            return fn(*args)
+
+    return call
 
 
 def _text(c: Compiled) -> tuple[str, dict[str, Any]]:
