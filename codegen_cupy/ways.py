@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import Any
 
 from codegen_cupy import convolution, gemm, gemm_schedules, host, launch, tune
@@ -70,6 +71,8 @@ class Reader:
         made = product.outs[0].buffer
         if at < 0 or not isinstance(run, Run) or len(product.outs) != 1 or list(run.args).count(made) != 1:
             return -1
+        if prod(self.memory(made).shape) != prod(self.call(n).outs[0].shape):
+            return -1  # a part of a larger buffer
         written = {self.home[a] for a in self.written(run)}
         read = {self.home[v.buffer] for v in product.args if isinstance(v, ArrayView)}
         return -1 if written & read else at  # other blocks may still read the factors

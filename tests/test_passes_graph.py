@@ -217,6 +217,20 @@ def test_a_partial_sum_that_others_read_stays() -> None:
     assert "cat" not in same_after(fn, odd())
 
 
+@pytest.mark.parametrize(("of", "joined"), [(lambda y: ops.matmul(y, y), True), (lambda y: ops.sum(y, dim=(0,), keepdim=False), True), (ops.neg, False)])
+def test_few_pieces_of_a_library_where_zeros_look_alike(of: Any, joined: bool) -> None:
+    """-0.0 + 0.0 is 0.0, which sums and products cannot tell from -0.0; and a library can write each piece in its place."""
+    def fn(x: Tensor) -> Any:
+        x = ops.view(x, shape=(4, 2))
+        halves = [ops.slice(x, dim=0, start=n, stop=n + 2, step=1) for n in (0, 2)]
+        pieces = [ops.matmul(x, ops.mul(half, -0.0)) for half in halves]
+        return of(chain([ops.slice_backward(p, dim=1, size=4, start=n, stop=n + 2, step=1) for n, p in zip((0, 2), pieces, strict=True)]))
+
+    left = same_after(fn, odd())
+    assert ("cat" in left) is joined and ("slice_backward" in left) is not joined
+    assert not joined or "add" not in left
+
+
 def test_only_the_slices_of_a_longer_sum() -> None:
     f = lambda x: ops.add(ops.exp(chain(padded(x, [0, 2, 4, 6, 8]))), x)  # noqa: E731
     assert "cat" in same_after(f, odd())

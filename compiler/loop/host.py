@@ -1,7 +1,7 @@
 """The stage as a whole: graph in, ``Plan`` out.
 
 Stage: loop.  In: a functional ``GraphModule`` of op rows, the config.  Out: a ``Plan`` for a codegen's ``build``.
-The pipeline is the body of ``compile_graph``.  Read next: ``lower``, ``epilogue``, ``fuse``, ``kernel``, ``memory``.
+The pipeline is the body of ``compile_graph``.  Read next: ``lower``, ``epilogue``, ``placing``, ``fuse``, ``kernel``, ``memory``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.loop import epilogue, inplace, memory, order, rules, tidy
+from compiler.loop import epilogue, inplace, memory, order, placing, rules, tidy
 from compiler.loop.fuse import Fuser, Group, Task
 from compiler.loop.ir import ArrayView, Check, Extern, Kernel, Load, Plan, Run, Stmt, Store
 from compiler.loop.kernel import build, walk
@@ -36,6 +36,8 @@ def compile_graph(gm: Any, config: Any) -> Plan:
     """
     program = lower(simplified(gm, config), config)
     epilogue.joined(program, config)
+    if config.fusion:
+        placing.placed(program)
     tasks = order.ordered(grouped(program, config))
     launches = launched(write_kernels(tasks, program), program, gm.meta)
     donated = frozenset(gm.meta.get("donated", ()))
