@@ -2,8 +2,9 @@
 
 Stage: codegen_numba.  In: the body of a row kernel.  Out: the same with ``Keep`` and ``Recall`` statements.
 A softmax goes over its row three times and would take the exponential twice.  Rows are short enough for the cache, so
-the first pass writes its exponentials down and the last one reads them.  Only loops side by side over equal, known
-extents qualify, and only values that depend on nothing that changes in between.  Read next: ``emit``.
+the first pass writes its exponentials down and the last one reads them.  Only loops side by side over equal
+extents qualify, and only values that depend on nothing that changes in between.  An extent that is known only at run
+time is taken to be at most ``LONGEST``: ``emit`` writes both bodies then, and asks.  Read next: ``emit``.
 """
 
 from __future__ import annotations
@@ -31,6 +32,14 @@ def remember(body: Body, written: Iterable[str]) -> Body:
     return _Memo(frozenset(written)).run(body)
 
 
+def unknown(body: Body) -> Int | None:
+    """The extent of the loops that keep a row whose length only run time knows."""
+    for s in body:
+        if isinstance(s, Loop) and known(s.extent) is None and any(isinstance(x, Keep) for x in s.body):
+            return s.extent
+    return None
+
+
 class _Memo:
     def __init__(self, written: frozenset[str]) -> None:
         self.written = written
@@ -38,14 +47,15 @@ class _Memo:
         self.rows: dict[Key, str] = {}
         self.kept: dict[int, list[Key]] = {}
         self.room = ROOM
+        self.unknown = ""  # the one extent that only run time knows
 
     def run(self, body: Body) -> Body:
         out: list[Stmt] = list(body)
         for n, s in enumerate(body):
             if not isinstance(s, Loop) or s.kind == "scan" or analysis.has_loop(s.body):
                 continue
-            length = known(s.extent)
-            if length is None or not 32 < length <= LONGEST:
+            length = self._length(s.extent)
+            if length is None:
                 continue
             keys = self._keys(s)
             out[n] = self._recall(s, n, keys, length, body)
@@ -56,6 +66,14 @@ class _Memo:
         for n, keys_ in self.kept.items():
             out[n] = self._keep(out[n], keys_)
         return tuple(out)
+
+    def _length(self, extent: Int) -> int | None:
+        """Room for a row; None if it is not worth it, too long, or another unknown one than before."""
+        length = known(extent)
+        if length is not None:
+            return length if 32 < length <= LONGEST else None
+        self.unknown = self.unknown or str(extent)
+        return LONGEST if str(extent) == self.unknown else None
 
     def _keys(self, s: Loop) -> dict[str, Key]:
         """What each name of a straight loop body stands for, with the axis nameless; None if it may change."""
@@ -112,7 +130,7 @@ class _Memo:
             for key in keys:
                 _, name, dtype = self.first[key]
                 if isinstance(x, Let) and x.name == name:
-                    lines.append(Keep(self.rows[key], name, s.axis, dtype, known(s.extent) or 0))
+                    lines.append(Keep(self.rows[key], name, s.axis, dtype, known(s.extent) or LONGEST))
         return replace(s, body=tuple(lines))
 
 

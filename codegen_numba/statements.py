@@ -49,10 +49,17 @@ class Statements(Names):
     # --- statements ---
     def row_body(self, stmts: tuple[Stmt, ...]) -> None:
         """Statements and loops side by side: what one loop computes at a price is kept for the next."""
-        stmts = memo.remember(stmts, self.kernel.writes)
+        plain, stmts = stmts, memo.remember(stmts, self.kernel.writes)
         for s in analysis.walk(stmts):
             if isinstance(s, Keep):
                 self.out(f"{self.name(s.row)} = scratch_{_kept_as(s.dtype)}({s.length})")
+        extent = memo.unknown(stmts)
+        if extent is not None:
+            with self.out.block(f"if {self.index(extent)} <= {memo.LONGEST}:"):
+                self.body(stmts)
+            with self.out.block("else:"):
+                self.body(plain)
+            return
         loops = [s for s in stmts if isinstance(s, Loop)]
         if self.around and self.phase.kind == "rows" and len(loops) > 1:
             self.ahead = (loops[-1], self.next_row(loops[0]))
