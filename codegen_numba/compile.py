@@ -90,8 +90,8 @@ def add_entry(module: Any, inner: Any, params: int) -> None:
 
 # --- LLVM's half -----------------------------------------------------------------------------------------------------
 def optimise(text: str) -> Any:
-    """LLVM's O3; then the vector versions of functions it chose to call are added and inlined."""
-    from codegen_numba import vectors
+    """LLVM's O3; then the vector versions of functions it chose to call are added and inlined, and a fault of its mended."""
+    from codegen_numba import single_lanes, vectors
 
     module = _parse(vectors.announce(text))
     _run_passes(module, vectorise=True, pairs=not _TRUTHS.search(text))
@@ -101,6 +101,8 @@ def optimise(text: str) -> Any:
         module = _parse(re.sub(r"(?m)^@llvm\.compiler\.used.*$", "", wide))
         module.link_in(_parse(extra))
         _run_passes(module, vectorise=False)
+    if single_lanes.found(module):
+        module = _parse(single_lanes.apart(str(module)))
     return module
 
 
