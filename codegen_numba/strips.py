@@ -24,6 +24,8 @@ def suits(loop: Loop) -> bool:
     if any(isinstance(s, Check) for s in analysis.walk(loop.body)):
         return False
     inside = [(path, run) for path, run in analysis.innermost(loop.body) if path]
+    if any(loop.axis in analysis.names_in(x.extent) for path, _ in inside for x in path):
+        return False  # neighbours do not run equally often: the last block of a reduction may be a shorter one
     along = sum(analysis.grain(run, loop.axis) for _, run in inside)
     own = sum(analysis.grain(run, path[-1].axis) for path, run in inside)
     return along > own and analysis.hint(loop.extent) >= 8

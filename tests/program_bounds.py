@@ -7,7 +7,7 @@ Views and index rows are linear, so the row itself, run on the bounds of its arg
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,18 +34,18 @@ LOOKS = {"view", "real", "imag", "view_as_real", "view_as_complex"}
 #: Rows whose result is one of their arguments, or comes of them without rounding.
 CHOICES = LOOKS | set(
     "neg abs relu maximum minimum clamp_min clamp_max where copysign floor ceil trunc round sign eq ne lt le gt ge isnan "
-    "logical_not bit_and bit_or bit_xor bit_not shl shr fmod floordiv amax amin any all argmax argmin overwrite conj "
+    "logical_not bit_and bit_or bit_xor bit_not shl shr fmod amax amin any all argmax argmin overwrite conj "
     "bitcast full iota uniform random_bits scatter_reduce".split()
 )
 #: Rows of a single rounding, which no numerics may change.
-ONCE = {"sqrt", "div", "cast", "reciprocal"}
+ONCE = {"sqrt", "div", "cast", "reciprocal", "floordiv"}
 ARITHMETIC = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "square": lambda x: x * x}
 #: Rows that take arguments which are off; to all others only exact ones are given.
 CONTINUOUS = MOVES | GATHERS | LOOKS | set(SMOOTH) | set(ARITHMETIC) | set(
     "neg abs relu maximum minimum clamp_min clamp_max where exp div conj amax amin matmul cast overwrite copysign var".split()
 )  # fmt: skip
 #: Rows for which strict numerics promise eager's very bits.
-STRICT = MOVES | CHOICES | set(ARITHMETIC) | {"sqrt", "div", "cast"}
+STRICT = MOVES | CHOICES | set(ARITHMETIC) | {"sqrt", "div", "cast", "floordiv"}
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,20 @@ class Value:
 
 def exact(t: Tensor) -> Value:
     return Value(t, np.zeros(t._data.shape))
+
+
+def met(args: list[Any]) -> list[Any]:
+    """The arguments of one row as they meet: a 0-d tensor beside tensors of half precision is rounded to theirs in eager and
+    in strict numerics, and need not be in fast ones."""
+    halves = [UNIT[a.t.dtype.name] for a in args if isinstance(a, Value) and a.kind == "f" and a.array.ndim]
+    unit = min(halves, default=0.0)
+
+    def rounded(a: Any) -> Any:
+        if not isinstance(a, Value) or a.kind != "f" or a.array.ndim or not UNIT[a.t.dtype.name] < unit > 2.0**-20:
+            return a
+        return replace(a, error=a.error + unit * size(a.array))
+
+    return [rounded(a) for a in args]
 
 
 def result(name: str, out: Tensor, args: list[Any], params: dict[str, Any]) -> Value:

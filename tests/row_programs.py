@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from program_bounds import CONTINUOUS, Value, exact, result
+from program_bounds import CONTINUOUS, Value, exact, met, result
 
 from tinytorch import dtypes
 from tinytorch.device import cpu
@@ -193,7 +193,7 @@ class Grower:
     # --- steps ---
     def step(self, name: str, *args: Any, **params: Any) -> None:
         """Run a row on places of the pool and numbers (written as ``("n", x)``); keep it if eager takes it."""
-        plain = [a[1] if isinstance(a, tuple) else self.value(a) for a in args]
+        plain = met([a[1] if isinstance(a, tuple) else self.value(a) for a in args])
         values = [a for a in plain if isinstance(a, Value)]
         if any(name in NO_SUCH_TYPES.get(v.kind, ()) for v in values):
             return

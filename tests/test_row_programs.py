@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loop_helpers import trace
-from program_bounds import agrees, exact, result
+from numba_helpers import TINY
+from program_bounds import agrees, exact, met, result
 from row_batches import DiffersError, check, needed, smallest
 from row_programs import KINDS, Program, Step, programs, rolled
 
@@ -88,6 +89,28 @@ def test_what_nobody_promises_has_no_bound() -> None:
     assert bound("cumprod", rows[0], dim=0) == [False, True, True]
     assert bound("copysign", [1.0, np.inf, 1.0], [np.nan, np.nan, -2.0]) == [True, True, False]
     assert bound("pow", [-np.inf, -np.inf, 4.0], [0.5, 1.0, 0.5]) == [True, False, False]
+
+
+def test_what_half_precision_rounds_has_a_bound() -> None:
+    """Quotients that eager rounds, or overflows, before it goes on; and numbers that it rounds to the type they meet."""
+    eight, tiny = (Tensor._wrap(np.array([a], np.float16), cpu) for a in (6.0, 1.2e-7))
+    assert np.isinf(result("floordiv", TABLE["floordiv"](eight, tiny), [exact(eight), exact(tiny)], {}).error).all()
+    x, one = exact(eight), exact(Tensor._wrap(np.array(0.1, np.float32), cpu))
+    assert [v.exact for v in met([x, one])] == [True, False]
+    assert [v.exact for v in met([one, one, 0.1])[:2]] == [True, True]
+
+
+@pytest.mark.parametrize("size", [10, 34, 35])
+def test_the_last_block_of_a_reduction_against_the_grain_is_a_shorter_one(size: int) -> None:
+    """Blocks that run together all run as often as their own length says."""
+    x = Tensor._wrap(np.linspace(1, 3, size, dtype=np.float32), cpu)
+
+    def fn(x: Tensor) -> Tensor:
+        spread = TABLE["slice_backward"](x, dim=0, size=2 * size + 1, start=2, stop=2 * size + 1, step=2)
+        return TABLE["var"](spread, dim=(0,), keepdim=True, correction=1)
+
+    (got,) = build(compile_graph(trace(fn, x), Config()), Config(), TINY)([x._data])
+    np.testing.assert_allclose(got, fn(x)._data, rtol=1e-6)
 
 
 def test_a_failure_shrinks_to_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
