@@ -1,7 +1,7 @@
 """CUDA graphs through the driver's own functions, by ctypes: record a stream, launch, exchange a kernel's arguments.
 
-Stage: codegen (run time).  In: launches on a side stream.  Out: an executable graph.  ``machine.RecordedGraphs`` is the
-same thing without a GPU.  Read next: ``graphs``, which decides what is recorded and when.
+Stage: codegen (run time).  In: launches on streams of our own.  Out: an executable graph.  ``recorded`` is the same thing
+without a GPU.  Read next: ``graphs``, which decides what is recorded and when.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 RELAXED = 2  # memory may be allocated while recording
 NON_BLOCKING = 1
+UNTIMED = 2  # an event that only orders
 
 
 @cache
@@ -72,24 +73,47 @@ class Executable:
 
 
 class DriverGraphs:
-    """Records on a stream of its own."""
+    """Records on streams of its own: the first begins and ends, the others wait for it and it for them."""
 
     def __init__(self) -> None:
-        self._stream = ctypes.c_void_p()
-        call("cuStreamCreate", ctypes.byref(self._stream), NON_BLOCKING)
-        self.stream = int(self._stream.value or 0)
+        self._lanes: list[ctypes.c_void_p] = []
+        self.stream = self.lane(0)
+        self._stream = self._lanes[0]
         lib = library()
         self._launch, self._set = lib.cuGraphLaunch, lib.cuGraphExecKernelNodeSetParams
         self._streams: dict[int, ctypes.c_void_p] = {}
+        self._events: list[ctypes.c_void_p] = []
+        self._marks = 0  # events that this recording has used
+
+    def lane(self, number: int) -> int:
+        while len(self._lanes) <= number:
+            stream = ctypes.c_void_p()
+            call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
+            self._lanes.append(stream)
+        return int(self._lanes[number].value or 0)
 
     def begin(self) -> None:
+        self._marks = 0
         call("cuStreamBeginCapture_v2", self._stream, RELAXED)
 
-    def node(self) -> Node:
+    def mark(self, stream: int) -> ctypes.c_void_p:
+        if self._marks == len(self._events):
+            made = ctypes.c_void_p()
+            call("cuEventCreate", ctypes.byref(made), UNTIMED)
+            self._events.append(made)
+        event = self._events[self._marks]
+        self._marks += 1
+        call("cuEventRecord", event, ctypes.c_void_p(stream))
+        return event
+
+    def wait(self, stream: int, mark: ctypes.c_void_p) -> None:
+        call("cuStreamWaitEvent", ctypes.c_void_p(stream), mark, 0)
+
+    def node(self, stream: int) -> Node:
         status, number, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
         before, count = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
         call(
-            "cuStreamGetCaptureInfo_v2", self._stream, ctypes.byref(status), ctypes.byref(number), ctypes.byref(graph),
+            "cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), ctypes.byref(graph),
             ctypes.byref(before), ctypes.byref(count),
         )  # fmt: skip
         if count.value != 1:

@@ -2,7 +2,7 @@
 
 Stage: codegen (run time).  In: a recipe, a machine, the ordinary run of the recipe.  Out: a callable that runs
 ordinarily the first time, records the second time, and from then on launches the graph.
-Read next: ``graph_driver`` (CUDA), ``machine.RecordedGraphs`` (the same without a GPU).
+Read next: ``lanes`` (what runs side by side), ``graph_driver`` (CUDA), ``recorded`` (the same without a GPU).
 
 A graph holds addresses.  What lies elsewhere from call to call is dealt with as follows.
 
@@ -19,17 +19,20 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from sys import getrefcount
 from typing import Any
 
+from codegen_cupy import lanes
 from codegen_cupy.arena import bytes_of, pattern, places, rounded, starts_at_zero
 from codegen_cupy.host import Call, Launch, Memory, Recipe, View
-from codegen_cupy.kernel_text import Source
+from codegen_cupy.lanes import Rule, Work
 from codegen_cupy.launch import Block, Check
 from codegen_cupy.machine import Machine
 from codegen_cupy.matmul import Product
+from codegen_cupy.work import COPY, Works, copy_of
 from tinytorch.late import ran
 
 Run = Callable[[Sequence[Any]], list[Any]]
@@ -40,29 +43,16 @@ SETS = 3
 SMALL = 256  # bytes of an output that is made anew
 MOST_NODES = 4
 
-COPY = Source(
-    name="copy_input",
-    text="""extern "C" __global__ void __launch_bounds__(256) copy_input(const char* from, char* to, long long n) {
-    long long i = blockIdx.x * 256ll + threadIdx.x, step = gridDim.x * 256ll;
-    bool wide = ((unsigned long long)from | (unsigned long long)to) % 8 == 0;
-    long long words = wide ? n / 8 : 0;
-    for (long long j = i; j < words; j += step) ((long long*)to)[j] = ((const long long*)from)[j];
-    for (long long j = words * 8 + i; j < n; j += step) to[j] = from[j];
-}
-""",
-    buffers=("from", "to"), sizes=("n",), size_bytes=8, scratch=(), messages=(), block=(256, 1), work=1,
-)  # fmt: skip
 
-
-def graphed(recipe: Recipe, machine: Machine, plain: Run, *, fmad: bool = True) -> Run:
-    """The recipe as graphs; ``plain`` itself where a graph gains nothing or cannot be."""
+def graphed(recipe: Recipe, machine: Machine, plain: Run, *, fmad: bool = True, rule: Rule | None = None) -> Run:
+    """The recipe as graphs, side by side what ``rule`` allows; ``plain`` itself where a graph gains nothing or cannot be."""
     if sum(map(_works, recipe.steps)) < FEWEST:
         return plain
     why = refusal(recipe)
     if why:
         warnings.warn(f"tinytorch.compile: no CUDA graph: {why}; kernels are launched one by one", RuntimeWarning, stacklevel=2)
         return plain
-    return Graphed(recipe, machine, plain, fmad=fmad)
+    return Graphed(recipe, machine, plain, fmad=fmad, rule=rule)
 
 
 def _works(step: Any) -> bool:
@@ -78,8 +68,8 @@ def refusal(recipe: Recipe) -> str:
 class Graphed:
     """A recipe and the graphs recorded from it."""
 
-    def __init__(self, recipe: Recipe, machine: Machine, plain: Run, *, fmad: bool) -> None:
-        self.recipe, self.machine, self.plain = recipe, machine, plain
+    def __init__(self, recipe: Recipe, machine: Machine, plain: Run, *, fmad: bool, rule: Rule | None = None) -> None:
+        self.recipe, self.machine, self.plain, self.rule = recipe, machine, plain, rule
         self.places = places(recipe)
         home = self.places.home
         self.kernels = machine.functions([s.source for s in recipe.launches], fmad=fmad)
@@ -238,24 +228,52 @@ class Recording:
 
     # --- what is recorded ---
     def _work(self) -> None:
-        stream = self.graphs.stream
+        """Everything on the stream of its lane, with waits where lanes need each other."""
+        works = list(self._works())
+        self.works = [w for w, _ in works]
+        self.plan = lanes.planned(self.works, self.owner.rule)
+        graphs = self.graphs
+        streams = [graphs.lane(n) for n in range(1 + max((p.lane for p in self.plan), default=0))]
+        start = graphs.mark(streams[0]) if len(streams) > 1 else None
+        for stream in streams[1:]:
+            graphs.wait(stream, start)
+        wanted = {j for p in self.plan for j in p.after}
+        marks: dict[int, Any] = {}
+        for i, ((_, record), p) in enumerate(zip(works, self.plan, strict=True)):
+            for j in p.after:
+                graphs.wait(streams[p.lane], marks[j])
+            record(streams[p.lane])
+            if i in wanted:
+                marks[i] = graphs.mark(streams[p.lane])
+        for stream in streams[1:]:
+            graphs.wait(streams[0], graphs.mark(stream))
+
+    def _works(self) -> Iterator[tuple[Work, Callable[[int], None]]]:
+        """What there is to do, in order, each with what puts it on a stream."""
+        machine, recipe, spots = self.machine, self.owner.recipe, self.owner.places
+        works = Works(recipe, spots, {b: self.memory[b].ptr - self.block.ptr for b in self.pinned})
         for i in sorted(self.owner.copied):
-            self._copy(i, stream)
-        for memory, size in ((self.owner.arena, self.owner.places.zone), (self.block, self.zeros)):
+            name = recipe.inputs[i]
+            memory = machine.alloc(max(works.size[name], 1))
+            self.keep.append(memory)
+            self.pointer[name + "/from"], self.pointer[name] = self.pointer[name], memory.ptr
+            yield works.copy(name), partial(self._copy, i)
+        for space, memory, size in (("arena", self.owner.arena, spots.zone), ("results", self.block, self.zeros)):
             if size:
-                self.machine.fill(memory.ptr, bytes(1), size, stream)
-        done = self.owner.places.zeroed | {b for b in self.pinned if starts_at_zero(self.sizes[b])}
+                yield works.fill(space, (space, 0, size)), partial(machine.fill, memory.ptr, bytes(1), size)
+        done = spots.zeroed | {b for b in self.pinned if starts_at_zero(self.sizes[b])}
         number = 0
-        for step in self.owner.recipe.steps:
+        for step in recipe.steps:
             if isinstance(step, Memory):
                 if step.fill is not None and step.items and step.name not in done:
-                    self.machine.fill(self.pointer[step.name], pattern(step), step.items, stream)
+                    fill = partial(machine.fill, self.pointer[step.name], pattern(step), step.items)
+                    yield works.fill(step.name, works.span(step.name)), fill
             elif isinstance(step, Product):
-                run = self.machine.product(step)
+                run = machine.product(step)
                 assert run is not None
-                run(*(self.pointer[name] for name in step.buffers), stream)
+                yield works.of(step), partial(run, *(self.pointer[name] for name in step.buffers))
             elif isinstance(step, Launch):
-                self._launch(step, self.owner.kernels[number], self.scratch[number], stream)
+                yield works.of(step), partial(self._launch, step, self.owner.kernels[number], self.scratch[number])
                 number += 1
 
     def _launch(self, s: Launch, kernel: Any, scratch: list[Any], stream: int) -> None:
@@ -270,7 +288,7 @@ class Recording:
             block.cells[at + len(scratch)] = self.checks[-1].address
         (gx, gy), (bx, by) = s.grid, source.block
         self.machine.launch(kernel.ptr, gx, gy, 1, bx, by, 1, source.shared, stream, block.pointer, 0)
-        node = self.graphs.node()
+        node = self.graphs.node(stream)
         count = at + len(scratch) + bool(source.messages)
         node.describe(kernel.ptr, s.grid, source.block, source.shared, block.pointer, count)
         self.keep.append((block, scratch, node))
@@ -282,16 +300,11 @@ class Recording:
 
     def _copy(self, i: int, stream: int) -> None:
         """Input ``i`` into memory of the graph; only the copy's argument follows the input."""
-        name, m = self.owner.recipe.inputs[i], self.owner.recipe.given[i]
-        memory = self.machine.alloc(max(bytes_of(m), 1))
-        self.keep.append(memory)
-        self.pointer[name + "/copy"] = memory.ptr
+        name = self.owner.recipe.inputs[i]
         kernel = self.machine.functions([COPY], fmad=True)[0]
-        blocks = max(1, min(1024, bytes_of(m) // 2048))
-        copy = Launch(COPY, (blocks, 1), (name, name + "/copy"), (bytes_of(m),), ())
-        self._launch(copy, kernel, [], stream)
-        self.pointer[name] = memory.ptr
-        self.uses[name + "/from"] = self.uses.pop(name)
+        self._launch(copy_of(name, bytes_of(self.owner.recipe.given[i])), kernel, [], stream)
+        (copy,) = self.uses.pop(name)
+        self.uses[name + "/from"] = [replace(copy, where=(0,))]
 
     # --- outputs ---
     def _array(self, b: str) -> Any:

@@ -23,6 +23,7 @@ from codegen_cupy.host import View
 from codegen_cupy.kernel_text import Source
 from codegen_cupy.matmul import Product, by_numpy
 from codegen_cupy.matmul import addresses as product_addresses
+from codegen_cupy.recorded import RecordedGraphs
 
 #: Bytes of shared memory a launch may ask for without more ado, and the driver's name for asking for more.
 DEFAULT_SHARED, MAX_DYNAMIC_SHARED = 48 << 10, 8
@@ -80,13 +81,28 @@ class Machine(Protocol):
 
 
 class Graphs(Protocol):
-    """Records what is launched on ``stream`` between ``begin`` and ``end``, to be launched again as a whole."""
+    """Records what is launched on ``stream`` between ``begin`` and ``end``, to be launched again as a whole.
+
+    Also on ``lane(1)`` and so on, from when it first waits for something recorded until ``stream`` waits for it.
+    """
 
     stream: int
 
     def begin(self) -> None: ...
-    def node(self) -> Any:
-        """What was launched last, for ``move``."""
+    def lane(self, number: int) -> int:
+        """A stream; lane 0 is ``stream``."""
+        ...
+
+    def mark(self, stream: int) -> Any:
+        """What is on the stream so far, for ``wait``."""
+        ...
+
+    def wait(self, stream: int, mark: Any) -> None:
+        """What comes on the stream follows what was marked."""
+        ...
+
+    def node(self, stream: int) -> Any:
+        """What was launched last on the stream, for ``move``."""
         ...
 
     def end(self) -> Any: ...
@@ -284,7 +300,7 @@ class EmulatedMachine:
 
     def __init__(self) -> None:
         self.check = os.environ.get("TT_CUDA_CHECK", "") not in ("", "0")
-        self.recorder = RecordedGraphs(self)
+        self.recorder = RecordedGraphs()
         self._kernels: dict[int, emulate.EmulatedKernel] = {}
         self._blocks: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._inputs: list[Any] = []
@@ -311,7 +327,7 @@ class EmulatedMachine:
         extra: int,
     ) -> None:  # fmt: skip
         k = self._kernels[kernel]
-        if stream and self.recorder.record(lambda p: self._run(k, (gx, gy, gz), (bx, by, bz), p), params):
+        if stream and self.recorder.record(lambda p: self._run(k, (gx, gy, gz), (bx, by, bz), p), params, stream):
             return
         self._run(k, (gx, gy, gz), (bx, by, bz), params)
 
@@ -355,84 +371,19 @@ class EmulatedMachine:
         def run(_: int) -> None:
             ctypes.memmove(address, pattern * count, len(pattern) * count)
 
-        if not (stream and self.recorder.record(run, 0)):
+        if not (stream and self.recorder.record(run, 0, stream)):
             run(0)
 
     def product(self, p: Product) -> Callable[..., None] | None:
         def run(*pointers: int) -> None:
             *buffers, stream = pointers
-            if not (stream and self.recorder.record(lambda _: by_numpy(p, *buffers), 0)):
+            if not (stream and self.recorder.record(lambda _: by_numpy(p, *buffers), 0, stream)):
                 by_numpy(p, *buffers)
 
         return run
 
     def graphs(self) -> Graphs:
         return self.recorder
-
-
-class RecordedGraphs:
-    """Graphs without a GPU: a list of launches, each with a copy of its arguments, as CUDA keeps them."""
-
-    stream = 1
-
-    def __init__(self, machine: EmulatedMachine) -> None:
-        self.machine = machine
-        self.recording: list[Recorded] | None = None
-
-    def record(self, run: Callable[[int], None], params: int) -> bool:
-        if self.recording is None:
-            return False
-        self.recording.append(Recorded(run, params))
-        return True
-
-    def begin(self) -> None:
-        self.recording = []
-
-    def node(self) -> Recorded:
-        assert self.recording
-        return self.recording[-1]
-
-    def end(self) -> list[Recorded]:
-        made, self.recording = self.recording, None
-        assert made is not None
-        return made
-
-    def abandon(self) -> None:
-        self.recording = None
-
-    def move(self, graph: list[Recorded], node: Recorded) -> None:
-        node.read()
-
-    def launch(self, graph: list[Recorded], stream: int) -> None:
-        for step in graph:
-            step.run(step.params())
-
-    def after(self, stream: int, earlier: int) -> None:
-        pass
-
-
-class Recorded:
-    """One launch.  Its arguments are copied by ``read``, so that changes of the originals do not show until then."""
-
-    def __init__(self, run: Callable[[int], None], source: int) -> None:
-        self.run, self.source, self.size = run, source, 0
-        self.values: Any = None
-
-    def describe(
-        self, function: int, grid: tuple[int, int], block: tuple[int, int], shared: int, params: int, count: int
-    ) -> None:
-        """Say how it was launched; here only the number of arguments matters."""
-        self.size = count
-        self.read()
-
-    def read(self) -> None:
-        originals = (ctypes.c_uint64 * self.size).from_address(ctypes.c_void_p.from_address(self.source).value or 0)
-        self.values = (ctypes.c_uint64 * self.size)(*originals)
-        start, width = ctypes.addressof(self.values), ctypes.sizeof(ctypes.c_uint64)
-        self.addresses = (ctypes.c_void_p * self.size)(*[start + i * width for i in range(self.size)])
-
-    def params(self) -> int:
-        return ctypes.addressof(self.addresses) if self.size else self.source
 
 
 def memory_of(array: np.ndarray[Any, Any]) -> EmulatedMemory:

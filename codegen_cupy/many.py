@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from codegen_cupy.arena import places
-from codegen_cupy.host import Call, Launch, Memory, Recipe, Step, View
+from codegen_cupy.effects import effects
+from codegen_cupy.host import Launch, Memory, Recipe, Step
 from codegen_cupy.kernel_text import Source
-from codegen_cupy.matmul import Product
 
 MOST_BYTES = 4000  # a kernel's arguments have 4 KB
 _HEAD = re.compile(r'extern "C" __global__ void (__launch_bounds__\(\d+(?:, \d+)?\)) (\w+)\((.*?)\) \{\n', re.DOTALL)
@@ -33,18 +33,18 @@ def joined(recipe: Recipe) -> Recipe:
             steps.append(step)
             continue
         key = (step.source, step.grid, step.sizes)
-        effects = _effects(step, home)
+        touched = _effects(step, home)
         at = open_batches.get(key)
         if at is not None:
             batch = steps[at]
             assert isinstance(batch, Batch)
             fits = (len(batch.launches) + 1) * _cells(step) * 8 <= MOST_BYTES
-            if fits and not any(_conflict(effects, e) for e in _between(steps, at, home)):
+            if fits and not any(_conflict(touched, e) for e in _between(steps, at, home)):
                 batch.launches.append(step)
-                batch.effects.append(effects)
+                batch.effects.append(touched)
                 continue
         open_batches[key] = len(steps)
-        steps.append(Batch([step], [effects]))
+        steps.append(Batch([step], [touched]))
     return replace(recipe, steps=tuple(s.step() if isinstance(s, Batch) else s for s in steps))
 
 
@@ -88,35 +88,13 @@ def _between(steps: list[Step | Batch], at: int, home: dict[str, str]) -> Iterab
 
 
 def _effects(s: Step, home: dict[str, str]) -> Effects:
-    reads: Iterable[str] = ()
-    writes: Iterable[str] = ()
-    if isinstance(s, Launch):
-        stored = _stored(s.source)
-        reads, writes = s.buffers, [b for b, is_stored in zip(s.buffers, stored, strict=True) if is_stored]
-    elif isinstance(s, Memory):
-        writes = [s.name]
-    elif isinstance(s, Product):
-        reads, writes = s.buffers, s.written
-    elif isinstance(s, Call):
-        reads, writes = [v.buffer for v in s.args if isinstance(v, View)], [v.buffer for v in s.outs]
-    else:
-        writes = [s.buffer]
+    reads, writes = effects(s)
     touched = frozenset(home.get(b, b) for b in (*reads, *writes))
     return touched, frozenset(home.get(b, b) for b in writes)
 
 
 def _conflict(a: Effects, b: Effects) -> bool:
     return bool(a[0] & b[1] or a[1] & b[0])
-
-
-@lru_cache(4096)
-def _stored(source: Source) -> tuple[bool, ...]:
-    """Which of a kernel's buffers it may store to: those whose pointers are not to constants."""
-    found = _HEAD.search(source.text)
-    if found is None:
-        return tuple(True for _ in source.buffers)
-    params = [p.strip() for p in found[3].split(",")]
-    return tuple(not p.startswith("const ") for p in params[: len(source.buffers)])
 
 
 # --- the text ---------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 from codegen_cupy import attention, convolution, cublaslt, graphs, launch, many, matmul, tune, unfused, ways
 from codegen_cupy.host import EXTERN_KERNELS, Recipe, prepare
+from codegen_cupy.lanes import CHAIN
 from codegen_cupy.machine import has_clusters, machine
 from codegen_cupy.matmul import allow_tf32
 from compiler import logs
@@ -41,6 +42,7 @@ class Program:
         self.strict = getattr(config, "numerics", "fast") == "strict"
         self.emulate = emulating() or bool(getattr(config, "cuda_emulate", False))
         self.graphs = bool(getattr(config, "cudagraphs", False))
+        self.rule = None if getattr(config, "graph_lanes", True) else CHAIN
         self.autotune = bool(getattr(config, "autotune", False))
         self.pick = tune.picker(config, self.emulate) if getattr(config, "autotune", False) else None
         self._runs: dict[tuple[tuple[int, ...], bool, bool], Callable[[Sequence[Any]], list[Any]]] = {}
@@ -79,7 +81,7 @@ class Program:
                 announce(recipe)
                 run = launch.prepared(recipe, device, fmad=not self.strict)
                 if self.graphs:
-                    run = graphs.graphed(recipe, device, run, fmad=not self.strict)
+                    run = graphs.graphed(recipe, device, run, fmad=not self.strict, rule=self.rule)
                 self._runs[sizes, aligned, tf32] = run
             return run
 
