@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import marshal
 import os
 import stat
 import sys
@@ -17,6 +18,7 @@ import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from compiler import logs
@@ -24,6 +26,8 @@ from compiler.config import config
 
 #: Raised when the layout of entries changes.
 FORMAT = 1
+#: Generated Python shorter than this is compiled sooner than it is found on disk.
+LONG = 10_000
 
 
 def key_of(*parts: Any) -> str:
@@ -104,6 +108,26 @@ def put(kind: str, key: str, payload: bytes, about: Mapping[str, Any] | None = N
             raise
     except OSError as e:
         logs.log("cache", f"not kept: {e}")
+
+
+def bytecode(text: str, filename: str) -> CodeType:
+    """``compile(text, filename, "exec")``; for long texts, that of an earlier process."""
+    if len(text) < LONG or folder() is None:
+        return compile(text, filename, "exec")
+    key = key_of("code", text)
+    kept = get("code", key)
+    if kept is None:
+        code = compile(text, "<kept>", "exec")
+        put("code", key, marshal.dumps(code))
+    else:
+        code = marshal.loads(kept)
+    return _renamed(code, filename)
+
+
+def _renamed(code: CodeType, filename: str) -> CodeType:
+    """The same code, said to come from ``filename``, and so are the functions in it."""
+    constants = tuple(_renamed(c, filename) if isinstance(c, CodeType) else c for c in code.co_consts)
+    return code.replace(co_filename=filename, co_consts=constants)
 
 
 def clear() -> int:

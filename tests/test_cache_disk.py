@@ -87,6 +87,21 @@ def test_hits_and_misses_are_counted(folder):
     assert after["thing hit"] - before.get("thing hit", 0) == 1
 
 
+def test_long_texts_become_bytecode_once(folder):
+    text = "".join(f"def f{n}(x):\n    return [x + {n} for _ in range(2)]\n" for n in range(cache.LONG // 30))
+    made = cache.bytecode(text, "<one>")
+    before = logs.counters["cache"]["code hit"]
+    found = cache.bytecode(text, "<two>")
+    assert logs.counters["cache"]["code hit"] == before + 1
+    for code, name in ((made, "<one>"), (found, "<two>")):
+        scope: dict = {}
+        exec(code, scope)
+        assert scope["f7"](1) == [8, 8]
+        assert scope["f7"].__code__.co_filename == name == code.co_filename
+    cache.bytecode("x = 1", "<short>")
+    assert sum(p.name.startswith("code-") for p in folder.iterdir()) == 1
+
+
 PROGRAM = """
 import sys
 import numpy as np

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from compiler import logs, timing
+from compiler import collector, logs, timing
 from compiler.aot import runtime
 from compiler.aot.joint import Joint, trace_joint
 from compiler.aot.runtime import Compiled, Raw, Saved
@@ -47,7 +47,7 @@ def aot_autograd(
     """
 
     def backend(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., list[Any]]:
-        with timing.phase("joint"):
+        with timing.phase("joint"), collector.held():
             joint = trace_joint(gm, example_inputs, decompositions=decompositions)
         kind = "joint" if joint.training else "graph"
         if logs.enabled("joint"):

@@ -8,11 +8,11 @@ used twice gets a local name, so a path is walked once.  Read next: ``entry``, w
 from __future__ import annotations
 
 import linecache
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from compiler import cache
 from compiler.capture.source import Namespace, Source
 
 
@@ -85,25 +85,24 @@ class _Printer:
     def __init__(self, guards: Iterable[Guard], carry: Sequence[Source]) -> None:
         self.guards = sorted(guards, key=_cost)
         self.carry = carry
-        self.uses: Counter[Source] = Counter()
-        self.names: dict[Source, str] = {}
+        self.uses: dict[str, int] = {}  # by the text of a source, by which sources are equal
+        self.names: dict[str, str] = {}
         self.lines: list[str] = []
-        seen: set[Source] = set()
         for guard in self.guards:
             for part in guard.parts:
-                self._count(part, seen)
+                self._count(part)
         for source in carry:
-            self._count(source, seen)
+            self._count(source)
         for guard in self.guards:  # a guard that mentions its part twice wants a name for it
             for i, part in enumerate(guard.parts):
-                self.uses[part] += guard.form.count(f"{{{i}}}") - 1
+                self.uses[part.text] += guard.form.count(f"{{{i}}}") - 1
 
-    def _count(self, source: Source, seen: set[Source]) -> None:
-        self.uses[source] += 1
-        if source not in seen:
-            seen.add(source)
+    def _count(self, source: Source) -> None:
+        seen = self.uses.get(source.text, 0)
+        self.uses[source.text] = seen + 1
+        if not seen:
             for part in source.parts:
-                self._count(part, seen)
+                self._count(part)
 
     def body(self) -> list[str]:
         where = None
@@ -120,12 +119,15 @@ class _Printer:
 
     def _read(self, source: Source) -> str:
         """Text that reads ``source`` here, through a local name where that saves work."""
-        if source in self.names:
-            return self.names[source]
-        text = source.form.format(*[self._read(p) for p in source.parts]) if source.parts else source.text
-        if source.is_name or self.uses[source] < 2:
+        if not source.parts:
+            return source.text
+        known = self.names.get(source.text)
+        if known is not None:
+            return known
+        text = source.form.format(*[self._read(p) for p in source.parts])
+        if self.uses[source.text] < 2:
             return text
-        name = self.names[source] = f"v{len(self.names)}"
+        name = self.names[source.text] = f"v{len(self.names)}"
         self.lines.append(f"{name} = {text}")
         return name
 
@@ -140,7 +142,7 @@ def compile_text(text: str, name: str, namespace: dict[str, Any], entry: str) ->
     """Run generated ``text`` and take ``entry`` from it; ``linecache`` shows the text in tracebacks."""
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     scope = dict(namespace)
-    exec(compile(text, name, "exec"), scope)  # noqa: S102 - text printed by this stage
+    exec(cache.bytecode(text, name), scope)  # noqa: S102 - text printed by this stage
     return scope[entry]
 
 

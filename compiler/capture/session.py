@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
-from compiler import logs
+from compiler import collector, logs
 from compiler.capture import breaks, recover, regions
 from compiler.capture.emit import Emitter, print_call, print_run
 from compiler.capture.guards import compile_text, print_check
@@ -141,7 +141,8 @@ class Session:
         frame = Frame(tx, fn, variables)
         frame.before_step = self._before_step
         try:
-            frame.run()
+            with collector.held():
+                frame.run()
         except Observed as e:
             return self._native(tx, "the function raises", exception_text(e.value))
         except _Here:
