@@ -73,7 +73,8 @@ def compile(
     changes = settings(mode, options) if takes_config(found) else {}
     chosen = configured(found, changes, mode, options)
     if isinstance(model, Module):
-        return OptimizedModule(model, _compile_function(model.__call__, chosen, fullgraph, dynamic, changes))
+        again = functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options)
+        return OptimizedModule(model, _compile_function(model.__call__, chosen, fullgraph, dynamic, changes), again)
     if isinstance(model, type):
         raise RuntimeError("compile() takes a function or an instance of a module, not a class")
     return _compile_function(model, chosen, fullgraph, dynamic, changes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 import warnings
 from collections.abc import Callable
@@ -188,6 +190,50 @@ def test_hooks_of_a_compiled_module_fire_when_they_are_there() -> None:
     np.testing.assert_allclose(compiled(x).detach().numpy(), 2 * plain.detach().numpy(), rtol=1e-6)
     handle.remove()
     np.testing.assert_allclose(compiled(x).detach().numpy(), plain.detach().numpy())
+
+
+def test_a_compiled_module_has_hooks_of_its_own() -> None:
+    model = nn.Linear(3, 2)
+    compiled = torch.compile(model, backend="aot_eager")
+    x = torch.rand(2, 3)
+    plain = model(x)
+    told: list[Any] = []
+    handles = [
+        compiled.register_forward_pre_hook(lambda m, args: (args[0] * 2,)),
+        compiled.register_forward_hook(lambda m, args, out: told.append(m) or out * 3),
+    ]
+    outer = torch.compile(lambda v: compiled(v) + 1, backend="aot_eager")
+    want = 3 * ((x * 2) @ model.weight.T + model.bias)
+    for got in (compiled(x), outer(x) - 1):
+        np.testing.assert_allclose(got.detach().numpy(), want.detach().numpy(), rtol=1e-5)
+    assert told == [compiled, compiled]
+    for handle in handles:
+        handle.remove()
+    np.testing.assert_allclose(compiled(x).detach().numpy(), plain.detach().numpy())
+
+
+def test_a_compiled_module_knows_when_the_original_stops_training() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5))
+    compiled = torch.compile(model, backend="aot_eager")
+    model.eval()
+    assert not compiled.training
+    compiled.train()
+    assert model.training and model[1].training
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_a_copy_of_a_compiled_module_is_a_compiled_copy(copied: Callable[[Any], Any]) -> None:
+    model = nn.Linear(3, 2)
+    compiled = torch.compile(model, backend="aot_eager", dynamic=True)
+    x = torch.rand(2, 3)
+    before = compiled(x)
+    twin = copied(compiled)
+    assert type(twin) is OptimizedModule and twin._orig_mod is not model
+    np.testing.assert_allclose(twin(x).detach().numpy(), before.detach().numpy())
+    with torch.no_grad():
+        twin.weight.zero_(), twin.bias.zero_()
+    assert not twin(x).any() and compiled(x).any()
+    assert copy.copy(compiled)._orig_mod is model
 
 
 # --- training through every backend ------------------------------------------------------------------------------------
