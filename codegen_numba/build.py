@@ -110,7 +110,7 @@ class Builder(HostText):
     def _record(
         self, source: Source, slots: list[Any], extent: Any, parts: Any, align: int, messages: Any = ()
     ) -> None:
-        self.records.append([kernels.address(source), slots, extent, parts, align])
+        self.records.append([kernels.begin(source), slots, extent, parts, align])
         self.messages.append(tuple(messages))
         self.names.append(source.name)
 

@@ -8,16 +8,13 @@ run, and a process that finds all its objects in the cache imports no part of th
 from __future__ import annotations
 
 import re
-import threading
 from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.binding as llvm
 
-from codegen_numba import target
+from codegen_numba import target, unlocked
 from codegen_numba.load import ENTRY
-
-_lock = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -33,17 +30,14 @@ class Source:
     pool: bool = False  # may it use the scheduler's words
 
 
-def compile_source(source: Source) -> bytes:
-    """Machine code for this CPU, as a relocatable object."""
-    with _lock:
-        module = optimise(front(source))
-        return bytes(target.machine().emit_object(module))
+def machine_code(text: str) -> bytes:
+    """LLVM IR as a relocatable object for this CPU: any number of threads may do so side by side."""
+    return unlocked.emit_object(target.machine(), optimise(text))
 
 
 def assembly(source: Source) -> str:
     """The same as text, for ``TT_LOGS=asm`` and tests."""
-    with _lock:
-        return str(target.machine().emit_assembly(optimise(front(source))))
+    return str(target.machine().emit_assembly(optimise(front(source))))
 
 
 # --- source to LLVM --------------------------------------------------------------------------------------------------
@@ -93,21 +87,22 @@ def optimise(text: str) -> Any:
     """LLVM's O3; then the vector versions of functions it chose to call are added and inlined, and a fault of its mended."""
     from codegen_numba import single_lanes, vectors
 
-    module = _parse(vectors.announce(text))
+    context = llvm.create_context()  # what threads may not share
+    module = _parse(vectors.announce(text), context)
     _run_passes(module, vectorise=True, pairs=not _TRUTHS.search(text))
     wide = vectors.gather(str(module)) if "tt_" in text else ""
     extra = vectors.definitions(wide)
     if extra:
-        module = _parse(re.sub(r"(?m)^@llvm\.compiler\.used.*$", "", wide))
-        module.link_in(_parse(extra))
+        module = _parse(re.sub(r"(?m)^@llvm\.compiler\.used.*$", "", wide), context)
+        module.link_in(_parse(extra, context))
         _run_passes(module, vectorise=False)
     if single_lanes.found(module):
-        module = _parse(single_lanes.apart(str(module)))
+        module = _parse(single_lanes.apart(str(module)), context)
     return module
 
 
-def _parse(text: str) -> Any:
-    module = llvm.parse_assembly(text)
+def _parse(text: str, context: Any) -> Any:
+    module = llvm.parse_assembly(text, context)
     module.verify()
     return module
 
@@ -124,4 +119,4 @@ def _run_passes(module: Any, vectorise: bool, pairs: bool = False) -> None:
     tuning.slp_vectorization = pairs
     tuning.loop_unrolling = vectorise
     builder = llvm.create_pass_builder(target.machine(), tuning)
-    builder.getModulePassManager().run(module, builder)
+    unlocked.run_passes(builder.getModulePassManager(), module, builder)

@@ -114,7 +114,7 @@ class HostText(Places):
         self.records[0][1].append(table.number(len(self.derived)))
         places, program = [0], []
         for entry, slots, extent, parts, align in self.records:
-            program += [entry, len(slots), table.word(extent), table.word(parts), align, *map(table.word, slots)]
+            program += [entry(), len(slots), table.word(extent), table.word(parts), align, *map(table.word, slots)]
             places.append(len(program))
         words = FIRST + len(table.variable) + len(table.fixed)
         room = max((len(r[1]) for r in self.records), default=0) + 1

@@ -6,14 +6,23 @@ Read next: ``compile``.
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
 
+_own = threading.local()
 
-@cache
+
 def machine() -> Any:
+    """A target machine of this thread's own: LLVM lets no two threads use one."""
+    if not hasattr(_own, "machine"):
+        _own.machine = _machine()
+    return _own.machine
+
+
+def _machine() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()

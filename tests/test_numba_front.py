@@ -14,14 +14,13 @@ from numba_helpers import TINY, run_source
 from row_batches import together
 from row_programs import rolled
 
-from codegen_numba import compile as compiler_
 from codegen_numba import kernels, translate
 from codegen_numba.build import build
 from codegen_numba.compile import Source
 from codegen_numba.front import UnknownError
 from codegen_numba.pool import SOURCES
 from codegen_numba.sources import PREPARE
-from compiler.config import Config
+from compiler.config import Config, config
 from compiler.loop import compile_graph
 
 STRICT = Config().replace({"numerics": "strict", "cache": False})
@@ -97,9 +96,9 @@ def test_arithmetic_means_what_numba_means(text, want, monkeypatch):
     for front in (translate.quickly, translate.by_numba):
         monkeypatch.setattr(translate, "quickly", front)
         monkeypatch.setattr(kernels, "_addresses", {})
-        monkeypatch.setattr(kernels, "_object", lambda s, key: compiler_.compile_source(s))
         out = np.empty(1, np.int64)
-        run_source(source, [out], 1)
+        with config.patch(cache=False):
+            run_source(source, [out], 1)
         assert out[0] == want
 
 
@@ -135,10 +134,10 @@ def test_a_first_compiled_call_does_not_import_numba():
 def test_long_conjunctions_do_not_end_the_process(join):
     """LLVM's vectoriser of straight lines fails an assertion on them, which no Python can catch."""
     program = (
-        "from codegen_numba.compile import Source, compile_source\n"
+        "from codegen_numba.compile import Source, front, machine_code\n"
         "text = 'def k(x, out, start, stop, part):\\n    for i in range(start, stop):\\n        a = True\\n'\n"
         f"text += '        for j in range(31):\\n            a = {join}\\n        out[i] = to_uint8(a)\\n'\n"
-        "print(len(compile_source(Source('k', text, (('x', 'int64'), ('out', 'uint8'))))))\n"
+        "print(len(machine_code(front(Source('k', text, (('x', 'int64'), ('out', 'uint8')))))))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=Path(__file__).parent.parent)
     assert done.returncode == 0 and int(done.stdout) > 100, done.stderr[-500:]
