@@ -30,13 +30,16 @@ COMPUTE = {
 FAST_TF32 = 77
 ALGORITHM = 64  # bytes that describe an algorithm
 WORKSPACE = 32 << 20
-#: ``CUBLASLT_EPILOGUE_BIAS``, and what the descriptor calls the epilogue and its vector.  The library could sum an operand's
-#: columns too, for a bias's gradient; that takes the product longer than a kernel of ours takes to read the operand.
-BIAS = 4
+#: ``CUBLASLT_EPILOGUE_BIAS`` and ``_GELU``, which add up, and what the descriptor calls the epilogue and its vector.  The library
+#: could sum an operand's columns too, for a bias's gradient; that takes the product longer than a kernel of ours takes to
+#: read the operand.
+BIAS, GELU = 4, 32
 EPILOGUE, VECTOR = 7, 8
 #: The library's choices are timed for products of about so many microseconds, at so many multiply-adds in each; with
 #: ``max-autotune``, from so many multiply-adds.
 WORTH, FAST_RATE, SLOW_RATE, TUNED = 25, 300_000_000, 25_000_000, 1 << 28
+#: What the disk keeps of a product with a GELU that a kernel does faster.
+LOSES = b"apart"
 
 
 class Heuristic(ctypes.Structure):
@@ -74,7 +77,7 @@ def library() -> ctypes.CDLL | None:
 def _sizes(p: Product) -> list[int]:
     """Bytes of each operand."""
     matrices = [((p.batch - 1) * m.stride + m.cols * m.ld) * p.dtype.itemsize for m in (p.a, p.b, p.d)]
-    return matrices + [matrices[2] if word == "add" else p.m * p.dtype.itemsize for word in p.then]
+    return matrices + [matrices[2] if word == "add" else p.m * p.dtype.itemsize for word in p.operands]
 
 
 def worth_timing(p: Product) -> bool:
@@ -110,13 +113,16 @@ class Handle:
         self.lock = threading.Lock()
 
     def prepared(self, p: Product) -> Prepared:
-        """The descriptors of a product and its algorithm; equal products share them.  RuntimeError if refused."""
+        """The descriptors of a product and its algorithm; equal products share them.  RuntimeError if refused, or if its
+        GELU takes longer than a kernel would."""
         key = (p.dtype, p.a, p.b, p.d, p.batch, p.tf32, p.alignment, p.tuned, p.then, config.deterministic)
         with self.lock:
             if key not in self.plans:
                 made = self.plans[key] = Prepared(self, p)
-                if worth_timing(p) and len(made.choices) > 1 and not config.deterministic:
+                if worth_timing(p) and (len(made.choices) > 1 or "gelu" in p.then) and not config.deterministic:
                     self._choose(made)
+            if not self.plans[key].wins:
+                raise RuntimeError(f"a kernel is faster than the GELU of {p}")
             return self.plans[key]
 
     def _choose(self, made: Prepared) -> None:
@@ -126,10 +132,12 @@ class Handle:
         key = disk.key_of("cublasLt", repr(what), self.device, self.lib.cublasLtGetVersion())
         kept = disk.get("product", key)
         listed = [bytes(c)[:ALGORITHM] for c in made.choices]
-        if kept in listed:
+        if kept == LOSES:
+            made.wins = False
+        elif kept in listed:
             made.use(made.choices[listed.index(kept)])
         elif self._tune(made):
-            disk.put("product", key, bytes(made.choice)[:ALGORITHM])
+            disk.put("product", key, bytes(made.choice)[:ALGORITHM] if made.wins else LOSES)
 
     def _tune(self, made: Prepared) -> bool:
         """On memory of our own, if there is some to spare, and on random numbers: with zeros the chip takes less power
@@ -143,7 +151,14 @@ class Handle:
             return False
         for block, size in zip(blocks, sizes, strict=True):
             self.noise(block, size, p.dtype)
-        tune(made, self.timer, [b.ptr for b in blocks], self.stream())
+        memory, stream = [b.ptr for b in blocks], self.stream()
+        took = tune(made, self.timer, memory, stream)
+        if "gelu" in p.then:  # or the rest, and a kernel that reads and writes the result once more
+            rest = Prepared(self, replace(p, then=p.operands))
+            apart = tune(rest, self.timer, memory, stream)
+            once = self.alloc(sizes[2])
+            apart += self.timer(lambda: once.copy_from_device_async(blocks[2], sizes[2]))
+            made.wins = took < apart
         return True
 
     def workspace(self, stream: int) -> int:
@@ -168,8 +183,12 @@ class Prepared:
             self._set(attribute, ctypes.c_int32(int(m.transposed)))
         self.matrix = p.then.index("add") if "add" in p.then else None
         self.vector = p.then.index("bias") if "bias" in p.then else None
+        self.wins = True  # over a kernel for the GELU
+        words = {"bias": BIAS, "gelu": GELU}
+        epilogue = sum(words.get(word, 0) for word in p.then)
+        if epilogue:
+            self._set(EPILOGUE, ctypes.c_int32(epilogue))
         if self.vector is not None:
-            self._set(EPILOGUE, ctypes.c_int32(BIAS))
             self._set(VECTOR, ctypes.c_void_p(handle.workspace(0)))  # any aligned address, for the choice
         self.layouts = [self._layout(m) for m in (p.a, p.b, p.d)]
         numbers: dict[int, Any] = {0: ctypes.c_float * 1, 1: ctypes.c_double * 1, 4: ctypes.c_float * 2, 5: ctypes.c_double * 2}

@@ -25,6 +25,7 @@ from codegen_cupy.nest import (
     vectorizable,
 )
 from codegen_cupy.spell import HALVES, to_memory
+from compiler.loop.interp import GELU
 from compiler.loop.ir import Buffer, Init, Kernel, Let, Load, Loop, Stmt, Store, Update
 from compiler.sym.expr import Expr, Int, Symbol, as_int, coefficient, lift
 from tinytorch.dtypes import DType, float32
@@ -233,7 +234,7 @@ def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 # --- what the library's product would do besides -----------------------------------------------------------------------
 def after(f: Following | None, words: tuple[str, ...], operands: Sequence[Any], out: Any, dtype: DType) -> Following:
-    """``f`` (or a plain store of ``out``) behind the additions that a product's ``then`` names: a bias, a matrix."""
+    """``f`` (or a plain store of ``out``) behind what a product's ``then`` names: a bias, a matrix, a GELU."""
     f = f or stored(out.buffer, dtype, out.shape, out.stride, out.offset)
     width = out.shape[-1]
     f = _columns_apart(f, width)
@@ -242,7 +243,7 @@ def after(f: Following | None, words: tuple[str, ...], operands: Sequence[Any], 
     column = fast.symbol if fast is not None and value_at(fast.extent, {}) == width else as_int(lift(load.index) % width)
     before: list[Stmt] = [replace(load, name="product_sum"), Let("product_wide", "cast", ("product_sum",), float32)]
     params, given, name = list(f.kernel.params), dict(f.arguments), "product_wide"
-    for i, (word, v) in enumerate(zip(words, operands, strict=True)):
+    for i, (word, v) in enumerate(zip((w for w in words if w != "gelu"), operands, strict=True)):
         buffer, index = f"then{i}", column if word == "bias" else load.index
         params.append(Buffer(buffer, dtype, v.shape, v.stride))
         given[buffer] = v.buffer
@@ -251,12 +252,24 @@ def after(f: Following | None, words: tuple[str, ...], operands: Sequence[Any], 
             Let(f"product_with{i}", "add", (name, f"added_wide{i}"), float32),
         ]  # fmt: skip
         name = f"product_with{i}"
+    if "gelu" in words:
+        before += _gelu(name)
+        name = "gelu_product"
     before.append(Let(load.name, "cast", (name,), load.dtype))
     at = f.nest.body.index(load)
     same = [s for s in f.nest.body if isinstance(s, Load) and s.buffer == f.product and s.name != load.name]
     again = [Let(s.name, "cast", (load.name,), s.dtype) for s in same]
     body = (*f.nest.body[:at], *before, *again, *(s for s in f.nest.body[at + 1 :] if s not in same))
     return replace(f, kernel=replace(f.kernel, params=tuple(params), body=body), nest=replace(f.nest, body=body), arguments=given)
+
+
+def _gelu(x: str) -> list[Stmt]:
+    steps: list[tuple[str, str, tuple[str | float, ...]]] = [
+        ("gelu_square", "mul", (x, x)), ("gelu_cube", "mul", ("gelu_square", x)), ("gelu_part", "mul", ("gelu_cube", GELU[0])),
+        ("gelu_sum", "add", (x, "gelu_part")), ("gelu_inner", "mul", ("gelu_sum", GELU[1])), ("gelu_tanh", "tanh", ("gelu_inner",)),
+        ("gelu_share", "add", (1.0, "gelu_tanh")), ("gelu_half", "mul", (x, 0.5)), ("gelu_product", "mul", ("gelu_half", "gelu_share")),
+    ]  # fmt: skip
+    return [Let(name, fn, args, float32) for name, fn, args in steps]
 
 
 def _columns_apart(f: Following, width: int) -> Following:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from codegen_cupy.host import Call, Recipe, Step, View
+from compiler.loop.interp import gelu
 from tinytorch import dtypes
 from tinytorch.dtypes import DType
 from tinytorch.functions.misc import get_float32_matmul_precision
@@ -44,7 +45,7 @@ class Product:
 
     ``buffers`` and ``offsets`` (in elements) are of A, B and D; ``repeats`` holds further offsets, one triple per call,
     where the batches do not lie one stride apart.  ``then`` has a word for each further buffer: "bias", a vector down
-    every column of D; "add", a matrix that lies as D does.
+    every column of D; "add", a matrix that lies as D does; and, last and without a buffer, perhaps "gelu".
     """
 
     dtype: DType
@@ -64,6 +65,11 @@ class Product:
     def written(self) -> tuple[str, ...]:
         """The buffers that receive results."""
         return (self.buffers[2],)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The words of ``then`` that have a buffer."""
+        return tuple(w for w in self.then if w != "gelu")
 
     @property
     def m(self) -> int:
@@ -193,11 +199,12 @@ def by_numpy(p: Product, *buffers: int) -> None:
         x, y = (_host(m, p.batch, p.dtype, at).astype(wide) for m, at in ((p.a, pa), (p.b, pb)))
         with np.errstate(all="ignore"):
             out = x @ y
-            for word, at in zip(p.then, more, strict=True):
+            for word, at in zip(p.operands, more, strict=True):
                 if word == "bias":
                     out += _vector(p.m, p.dtype, at)[:, None].astype(wide)
                 else:
                     out += _host(p.d, p.batch, p.dtype, at).astype(wide)
+            out = gelu(np, out) if "gelu" in p.then else out
             _host(p.d, p.batch, p.dtype, pd)[...] = out.astype(p.dtype.np)
 
 
@@ -205,7 +212,7 @@ def addresses(p: Product, *buffers: int) -> Iterator[tuple[int, ...]]:
     """Where the operands of each call start, given where their buffers do."""
     item = p.dtype.itemsize
     for r in p.repeats:
-        moves = (*r, *(0 for _ in p.then))
+        moves = (*r, *(0 for _ in p.operands))
         yield tuple(at + (o + i) * item for at, o, i in zip(buffers, p.offsets, moves, strict=True))
 
 

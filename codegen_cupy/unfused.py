@@ -14,6 +14,7 @@ from codegen_cupy.host import Launch, Recipe, Step
 from codegen_cupy.host import prepare as recipe_of
 from codegen_cupy.matmul import Matrix, Product
 from compiler.loop.build import kernel
+from compiler.loop.interp import GELU
 from compiler.loop.ir import Kernel, Plan, Run
 from tinytorch.dtypes import DType, float32
 
@@ -22,9 +23,19 @@ def where_refused(recipe: Recipe, refused: Callable[[Product], bool], *, aligned
     """The recipe without products that are ``refused``."""
     steps: list[Step] = []
     for s in recipe.steps:
-        parts = isinstance(s, Product) and s.then and refused(s)
-        steps += apart(s, aligned=aligned) if parts and isinstance(s, Product) else [s]
+        steps += taken(s, refused, aligned=aligned) if isinstance(s, Product) else [s]
     return replace(recipe, steps=tuple(steps))
+
+
+def taken(p: Product, refused: Callable[[Product], bool], *, aligned: bool) -> list[Step]:
+    """The product, or without its GELU, or without anything."""
+    if not p.then or not refused(p):
+        return [p]
+    if "gelu" not in p.then:
+        return apart(p, aligned=aligned)
+    before = taken(replace(p, then=p.operands), refused, aligned=aligned)
+    assert not any(p.offsets) and p.d.ld == p.m, p  # the result is a whole buffer
+    return [*before, *_launches(_gelu(p.m * p.n * p.batch * len(p.repeats), p.dtype), (p.buffers[2],), aligned)]
 
 
 def apart(p: Product, *, aligned: bool = True) -> list[Step]:
@@ -56,3 +67,16 @@ def _addition(d: Matrix, vector: bool, dtype: DType) -> Kernel:
                 k.store(out, at, k.cast(k.add(*wide), dtype=dtype))
 
     return kernel(add_after)
+
+
+def _gelu(count: int, dtype: DType) -> Kernel:
+    """``d[i]`` through a GELU by tanh."""
+
+    def gelu_after(k: Any) -> None:
+        out = k.param("out", dtype, (count,), (1,), device="cuda")
+        for i in k.map(count):
+            x = k.cast(k.load(out, i), dtype=float32)
+            inner = k.mul(k.add(x, k.mul(k.mul(k.mul(x, x), x), GELU[0])), GELU[1])
+            k.store(out, i, k.cast(k.mul(k.mul(x, 0.5), k.add(1.0, k.tanh(inner))), dtype=dtype))
+
+    return kernel(gelu_after)

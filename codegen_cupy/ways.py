@@ -16,7 +16,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from codegen_cupy import convolution, gemm, gemm_schedules, host, launch, tune
+from codegen_cupy import convolution, gemm, gemm_schedules, host, launch, tune, unfused
 from codegen_cupy.following import Following, after, following
 from codegen_cupy.gemm import Problem
 from codegen_cupy.host import Call, Memory, Recipe, Release, Step, View
@@ -231,7 +231,10 @@ class Ways:
         wanted = tuple(plan.steps[n] for n in steps)
         buffers = tuple(self.reader.buffers.values())
         part = Plan(buffers, (), plan.kernels, wanted, plan.sizes)
-        return list(host.prepare(part, self.sizes, aligned=self.aligned, strict=self.strict).steps)
+        recipe = host.prepare(part, self.sizes, aligned=self.aligned, strict=self.strict)
+        if not self.emulate:
+            recipe = unfused.where_refused(recipe, lambda p: machine(False).product(p) is None, aligned=self.aligned)
+        return list(recipe.steps)
 
     def placed(self, pair: Pair, call: Call, steps: list[Step], done: Mapping[int, Any]) -> dict[int, list[Step]]:
         """The steps in the plan: at the last one's place, and what was freed in between after them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -161,7 +162,75 @@ def test_sizes_that_vary(plans) -> None:
     assert ("bias",) in words(plans)
 
 
-CASES = [(then, dtype, lies) for then in (("bias",), ("add",), ("bias", "add"))
+# --- a GELU by tanh --------------------------------------------------------------------------------------------------
+def gelu(x):
+    return F.gelu(x, approximate="tanh")
+
+
+def by_hand(x):
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+@requires_emulator
+@pytest.mark.parametrize("form", [gelu, by_hand])
+@pytest.mark.parametrize("dtype,rtol", [(torch.float16, 2e-2), (torch.bfloat16, 6e-2)])
+def test_a_product_ends_in_its_gelu(plans, dtype, rtol, form) -> None:
+    x, w, b = (numbers(*s, seed=n, dtype=dtype) for n, s in enumerate([(3, 5, 8), (16, 8), (16,)]))
+    v, r = numbers(4, 16, seed=3, dtype=dtype), numbers(3, 5, 16, seed=4, dtype=dtype)
+    with torch.no_grad():
+        compare(lambda x, w, b: (form(F.linear(x, w, b)),), x, w, b, rtol=rtol)
+        compare(lambda x, w, b, v: (F.linear(form(F.linear(x, w, b)), v),), x, w, b, v, rtol=4 * rtol)
+        compare(lambda x, w: (form(F.linear(x, w)),), x, w, rtol=rtol)
+        compare(lambda x, w, b, r: (form(r + F.linear(x, w, b)),), x, w, b, r, rtol=rtol)
+    assert words(plans) == [("bias", "gelu"), ("bias", "gelu"), (), ("gelu",), ("bias", "add", "gelu")]
+    assert not any(p.kernels for p in plans)
+
+
+@requires_emulator
+def test_under_autocast_the_gelu_is_the_products(plans) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(approximate="tanh"), torch.nn.Linear(16, 4)).to("cuda")
+
+    def fn(x):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return (model(x),)
+
+    with torch.no_grad():
+        compare(fn, numbers(6, 8), rtol=6e-2)
+    assert words(plans) == [("bias", "gelu"), ("bias",)]
+
+
+OTHERS = {
+    "exact": lambda x, y: F.gelu(y),
+    "other numbers": lambda x, y: 0.5 * y * (1.0 + torch.tanh(0.9 * (y + 0.044715 * y * y * y))),
+    "another power": lambda x, y: 0.5 * y * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (y + 0.044715 * y * y))),
+    "of two": lambda x, y: 0.5 * x[:, :1] * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (y + 0.044715 * y * y * y))),
+    "and more": lambda x, y: gelu(y) * 2.0,
+    "less": lambda x, y: 0.5 * y * torch.tanh(math.sqrt(2.0 / math.pi) * (y + 0.044715 * y * y * y)),
+}
+
+
+@requires_emulator
+@pytest.mark.parametrize("what", OTHERS)
+def test_what_is_no_gelu_by_tanh(plans, what) -> None:
+    x, w, b = numbers(6, 8, dtype=torch.bfloat16), numbers(16, 8, seed=1, dtype=torch.bfloat16), numbers(16, seed=2, dtype=torch.bfloat16)
+    with torch.no_grad():
+        compare(lambda x, w, b: (OTHERS[what](x, F.linear(x, w, b)),), x, w, b, rtol=6e-2)
+    assert words(plans) == [()]
+
+
+@requires_emulator
+def test_a_gelu_that_stays_a_kernel(plans) -> None:
+    """float32, whose tanh the library does not round well; one that a kernel reads; one whose argument others read."""
+    x, w, b = numbers(6, 8), numbers(16, 8, seed=1), numbers(16, seed=2)
+    with torch.no_grad():
+        compare(lambda x, w, b: (gelu(F.linear(x, w, b)),), x, w, b)
+        x, w, b = (t.to(torch.bfloat16) for t in (x, w, b))
+        compare(lambda x, w, b: (F.softmax(gelu(F.linear(x, w, b)), -1),), x, w, b, rtol=6e-2)
+        compare(lambda x, w, b: ((y := F.linear(x, w, b)), gelu(y)), x, w, b, rtol=6e-2)
+    assert words(plans) == [(), (), ("bias",)]
+
+
+CASES = [(then, dtype, lies) for then in (("bias",), ("add",), ("bias", "add"), ("gelu",), ("bias", "gelu"), ("add", "gelu"))
          for dtype in (float32, bfloat16, float16) for lies in ("rows", "columns")]  # fmt: skip
 
 
@@ -176,10 +245,13 @@ def product_of(then, dtype, lies) -> tuple[Product, dict[str, np.ndarray], dict[
     assert p is not None
     wide = x.astype(np.float32) @ y.astype(np.float32)
     more, want = [], {}
-    for word in then:
+    for word in (w for w in then if w != "gelu"):
         memory[word] = {"bias": bias, "add": matrix}[word]
         more.append(View(word, memory[word].shape, (1,), 0))
     want["d"] = wide + ("bias" in then) * bias.astype(np.float32) + ("add" in then) * matrix.astype(np.float32)
+    if "gelu" in then:
+        x = want["d"].astype(np.float64)
+        want["d"] = x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     return followed(p, then, more), memory, {b: v for b, v in want.items() if b in memory}
 
 

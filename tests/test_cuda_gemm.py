@@ -17,6 +17,7 @@ from codegen_cupy import convolution, emulate, gemm, gemm_schedules, nvrtc, ways
 from codegen_cupy.gemm import Problem, Tiles
 from codegen_cupy.host import Call, Launch, Memory, Step, View
 from codegen_cupy.program import Program
+from compiler.loop.ir import Let
 from tinytorch import dtypes
 from tinytorch.ops import convolution as rows
 
@@ -220,6 +221,17 @@ def test_bias_gelu_and_residual_are_part_of_the_product(on_the_emulator: None, o
 
     both(fn, numbers(2, 20, 64, dtype=dtype), numbers(96, 64, dtype=dtype, seed=1), numbers(96, dtype=dtype), numbers(2, 20, 96, dtype=dtype))
     assert recipes[-1] == ["Memory", "gemm"] and len(ours) == 1
+
+
+def test_what_the_library_would_do_after_a_product_ours_does_too(on_the_emulator: None, ours: list[Problem], recipes: list[list[str]]) -> None:
+    def fn(x: Any, w: Any, b: Any, r: Any) -> Any:
+        return F.gelu(r + F.linear(x, w, b), approximate="tanh")
+
+    with torch.no_grad():
+        shapes = (2, 20, 64), (96, 64), (96,), (2, 20, 96)
+        both(fn, *(numbers(*s, dtype=torch.bfloat16, seed=n) for n, s in enumerate(shapes)))
+    assert recipes[-1] == ["Memory", "gemm"] and len(ours) == 1
+    assert "tanh" in [s.fn for s in ours[0].following.nest.body if isinstance(s, Let)]
 
 
 def test_the_product_itself_is_stored_only_where_it_is_wanted(on_the_emulator: None, ours: list[Problem], recipes: list[list[str]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -170,7 +172,7 @@ class FakePrepared:
     """Three choices that differ in their first word; how long each takes is told by ``us``."""
 
     def __init__(self, p: Product, us: list[float]) -> None:
-        self.product, self.us, self.runs = p, us, 0
+        self.product, self.us, self.runs, self.wins = p, us, 0, True
         self.choices = [cublaslt.Heuristic() for _ in us]
         for n, c in enumerate(self.choices):
             c.algo[0] = n + 1
@@ -206,3 +208,43 @@ def test_what_was_fastest_is_found_again_on_disk(tmp_path) -> None:
         for device, us, timed, best in [("a", [3, 1, 2], 1, 2), ("a", [1, 2, 3], 0, 2), ("b", [1, 2, 3], 1, 1)]:
             made = FakePrepared(p, us)
             assert handle(made, device) == timed and made.choice.algo[0] == best and made.runs == 3 * timed
+
+
+@pytest.mark.parametrize("apart,wins", [(2.0, False), (5.0, True)])
+def test_a_gelu_that_takes_longer_than_a_kernel_is_left_to_one(tmp_path, monkeypatch, apart, wins) -> None:
+    x = View("x", (4096, 4096), (4096, 1), 0)
+    p = replace(describe(x, x, x, bfloat16), then=("gelu",))
+    tmp_path.chmod(0o700)
+    ran: list[FakePrepared] = []
+
+    def handle() -> cublaslt.Handle:
+        h = object.__new__(cublaslt.Handle)
+        h.device, h.timed, h.lib, h.stream, h.noise = "a", 0, SimpleNamespace(cublasLtGetVersion=lambda: 1), int, lambda *_: None
+        h.plans, h.lock = {}, threading.Lock()
+        h.alloc = lambda size: SimpleNamespace(ptr=0, copy_from_device_async=lambda block, size: ran.clear())
+
+        def timer(fn) -> float:
+            fn()
+            return ran[-1].us[0] if ran else 1.0
+
+        h.timer = timer
+        return h
+
+    class Made(FakePrepared):
+        def __init__(self, handle: object, p: Product) -> None:
+            super().__init__(p, [4.0 if "gelu" in p.then else apart])
+
+        def enqueue(self, *_: int) -> None:
+            super().enqueue()
+            ran.append(self)
+
+    monkeypatch.setattr(cublaslt, "Prepared", Made)
+    with config.patch(cache_dir=str(tmp_path)):
+        for timed in (1, 0):  # the second time from disk
+            h = handle()
+            if wins:
+                assert h.prepared(p).product == p
+            else:
+                with pytest.raises(RuntimeError, match="a kernel is faster"):
+                    h.prepared(p)
+            assert h.timed == timed and h.prepared(replace(p, then=())).wins

@@ -349,6 +349,10 @@ def row_kernel(row: Op) -> Callable[..., Any]:
     return kernel
 
 
+#: The numbers in a GELU by tanh, ``x / 2 * (1 + tanh(GELU[1] * (x + GELU[0] * x ** 3)))``.
+GELU = (0.044715, math.sqrt(2 / math.pi))
+
+
 def library_result(kernel: Callable[..., Any], xp: Any, args: Sequence[Any], params: Mapping[str, Any]) -> Any:
     """What an extern call gives, by its row's own kernel; with ``then`` (``epilogue``) in float32, rounded once."""
     then = params.get("then", ())
@@ -359,7 +363,13 @@ def library_result(kernel: Callable[..., Any], xp: Any, args: Sequence[Any], par
     out = kernel(xp, *wide)
     for operand in more:  # a bias and a matrix are both what broadcasting makes of them
         out = out + operand.astype(np.float32)
-    return out.astype(x.dtype)
+    return (gelu(xp, out) if "gelu" in then else out).astype(x.dtype)
+
+
+def gelu(xp: Any, x: Any) -> Any:
+    """The GELU by tanh, of an array."""
+    cubic, scale = map(x.dtype.type, GELU)
+    return x * x.dtype.type(0.5) * (1 + xp.tanh(scale * (x + cubic * x * x * x)))
 
 
 def concrete(v: Any, env: Mapping[str, int]) -> Any:
