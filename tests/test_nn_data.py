@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections import namedtuple
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import tinytorch as torch
-from tinytorch import nn
+from tinytorch import engine, nn
 from tinytorch.nn.utils import rnn
 from tinytorch.utils import _pytree as P
 from tinytorch.utils.checkpoint import checkpoint, checkpoint_sequential
@@ -204,6 +205,108 @@ def test_checkpoint_keeps_nothing_inside() -> None:
     model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(5)))
     a = torch.randn(2, 3, requires_grad=True)
     np.testing.assert_array_equal(checkpoint_sequential(model, 2, a).detach().numpy(), model(a).detach().numpy())
+
+
+LAYER = nn.Linear(3, 3)
+HELD = {"layers": [LAYER]}
+
+
+class Holder:
+    layer = LAYER
+
+    def block(self, x: Any) -> Any:
+        return self.layer(x).tanh()
+
+
+def by_name(x: Any) -> Any:
+    return LAYER(x).tanh()
+
+
+def by_default(x: Any, layer: Any = LAYER) -> Any:
+    return layer(x).tanh()
+
+
+def with_what_came_before(ck: Any, x: Any) -> Any:
+    h = LAYER(x).exp()
+    return ck(lambda t: h * t + LAYER(t), x) + h
+
+
+def one_in_another(ck: Any, x: Any) -> Any:
+    h = x * 2
+    return ck(lambda t: ck(by_name, t * 2) + t * h, x)
+
+
+def a_tree(ck: Any, x: Any) -> Any:
+    found = ck(lambda t: {"a": by_name(t), "b": [t * 2, (x.detach(), 3)], "c": t > 0}, x)
+    return found["a"] * found["b"][0] * found["b"][1][1]
+
+
+BLOCKS: dict[str, Any] = {
+    "global": lambda ck, x: ck(by_name, x),
+    "default": lambda ck, x: ck(by_default, x),
+    "partial": lambda ck, x: ck(functools.partial(lambda layer, t: layer(t), LAYER), x),
+    "method of an object": lambda ck, x: ck(Holder().block, x),
+    "in a container": lambda ck, x: ck(lambda t: HELD["layers"][0](t).tanh(), x),
+    "only parameters": lambda ck, x: ck(by_name, x.detach()) * x,
+    "the input itself": lambda ck, x: ck(lambda t: t, x * 2) * LAYER(x),
+    "in place": lambda ck, x: ck(lambda t: LAYER(t).relu_().add_(t), x * 1),
+    "with what came before": with_what_came_before,
+    "one in another": one_in_another,
+    "a tree": a_tree,
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_checkpointed_block_gives_gradients_to_all_that_it_uses(name: str) -> None:
+    """However it comes by it; hooks run once, and second derivatives go through."""
+
+    def run(ck: Any) -> list[Any]:
+        x, told = torch.linspace(-1, 1, 6).reshape(2, 3).requires_grad_(), []
+        handles = [t.register_hook(lambda g: told.append(1) or g * 0.5) for t in (x, LAYER.weight)]
+        y = BLOCKS[name](ck, x)
+        gx, gw = torch.autograd.grad(y.square().sum(), [x, LAYER.weight], create_graph=True)
+        (gx.sum() + gw.sum()).backward()
+        found = [len(told), *(t.detach().numpy().copy() for t in (y, gx, gw, x.grad, LAYER.weight.grad))]
+        LAYER.zero_grad()
+        for handle in handles:
+            handle.remove()
+        return found
+
+    for plain, kept in zip(run(lambda fn, *args: fn(*args)), run(checkpoint), strict=True):
+        np.testing.assert_allclose(kept, plain, rtol=1e-4, atol=1e-6)
+
+
+def test_a_checkpointed_block_runs_under_the_same_autocast_again() -> None:
+    types = []
+
+    def block(x: Any) -> Any:
+        types.append((x @ x).dtype)
+        return (x @ x).float()
+
+    x = torch.randn(3, 3, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = checkpoint(block, x)
+    y.sum().backward()
+    assert types == [torch.bfloat16, torch.bfloat16] and torch.is_grad_enabled()
+
+
+def test_a_chain_of_checkpoints_looks_at_each_block_once() -> None:
+    """The second run of a block walks no tape behind the block."""
+    x = torch.ones(2, requires_grad=True)
+    y, seen = x, []
+    for _ in range(30):
+        y = checkpoint(lambda t: t.sin() * 2, y)
+    real = engine._Run._leads_to_wanted
+
+    def counted(self: Any, node: Any) -> bool:
+        found = real(self, node)
+        seen.append(len(self.needed))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine._Run, "_leads_to_wanted", counted)
+        y.sum().backward()
+    assert seen and max(seen) < 8
 
 
 def test_trees() -> None:

@@ -30,13 +30,15 @@ def backward(
     create_graph: bool = False,
     inputs: Sequence[Tensor] | None = None,
     accumulate: bool = True,
+    part: bool = False,
 ) -> list[Tensor | None]:
     """Run the tape backward from ``roots``.
 
     With ``accumulate`` the gradients of leaves (or of ``inputs``) are added to their ``.grad``.  Otherwise the
-    gradients of ``inputs`` are returned, None where there is no path.
+    gradients of ``inputs`` are returned, None where there is no path.  A pass that is ``part`` of another ends at
+    ``inputs``: what lies behind them, and their hooks, are the other's.
     """
-    run = _Run(inputs, create_graph)
+    run = _Run(inputs, create_graph, part)
     with tape.grad_mode(create_graph):
         for root, g in zip(roots, cotangents, strict=True):
             run.send(root._edge(), seed(root, g))
@@ -64,7 +66,9 @@ def seed(root: Tensor, g: Tensor | None) -> Tensor:
     if g is None:
         if root.numel() != 1:
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
-        return TABLE["full"](shape=tuple(root.shape), value=1.0, dtype=root.dtype, device=root.device)
+        one: Tensor = TABLE["full"](shape=tuple(root.shape), value=1.0, dtype=root.dtype, device=root.device)
+        one._is_one = True
+        return one
     if tuple(g.shape) != tuple(root.shape):
         raise RuntimeError(
             f"Mismatch in shape: grad_output[0] has a shape of {g.shape} and output[0] has a shape of {root.shape}."
@@ -93,8 +97,9 @@ def _key(edge: Any) -> tuple[int, int]:
 class _Run:
     """The state of one backward pass."""
 
-    def __init__(self, inputs: Sequence[Tensor] | None, create_graph: bool) -> None:
+    def __init__(self, inputs: Sequence[Tensor] | None, create_graph: bool, part: bool) -> None:
         self.create_graph = create_graph
+        self.part = part
         self.wanted = {_key(t._edge()): t for t in inputs or ()}
         self.only_wanted = inputs is not None
         self.captured: dict[tuple[int, int], Tensor] = {}
@@ -103,6 +108,8 @@ class _Run:
         self.pending: dict[Node, list[Any]] = {}
         self.heap: list[Node] = []
         self.needed: dict[Node, bool] = {}
+        if part:  # nobody need look behind
+            self.needed.update({e[0]: True for e in (t._edge() for t in inputs or ()) if isinstance(e, tuple)})
 
     def send(self, edge: Any, g: Tensor) -> None:
         """Deliver a cotangent to a leaf, or add it to what a node has received so far."""
@@ -129,6 +136,8 @@ class _Run:
             for i in range(node.outputs):
                 if (id(node), i) in self.wanted and cotangents[i] is not None:
                     self.captured[id(node), i] = cotangents[i]
+            if self.part and any((id(node), i) in self.wanted for i in range(node.outputs)):
+                continue
             if self.only_wanted and not any(e is not None and self._edge_leads(e) for e in node.edges):
                 continue
             for edge, g in zip(node.edges, self._run_node(node, cotangents), strict=True):
@@ -138,7 +147,7 @@ class _Run:
                 node.release()
         for key, leaf in self.leaves.items():
             g = self.leaf_grads[key]
-            for hook in list(leaf._hooks.values()) if leaf._hooks else ():
+            for hook in list(leaf._hooks.values()) if leaf._hooks and self._tells(key, -1) else ():
                 g = _hooked(hook, g)
             self.leaf_grads[key] = g
             if (key, -1) in self.wanted:
@@ -164,6 +173,8 @@ class _Run:
                 if t._is_differentiable():
                     t._set_history(node, i)
         for hook in list(node.pre_hooks):
+            for g in cotangents:
+                _shown(g)
             changed = hook(tuple(cotangents))
             cotangents = list(changed) if changed is not None else cotangents
         mode.running = node
@@ -189,13 +200,17 @@ class _Run:
 
     def _tensor_hooks(self, node: Node, cotangents: list[Any]) -> None:
         for i, watch in node.watched.items() if node.watched else ():
-            if cotangents[i] is None:
+            if cotangents[i] is None or not self._tells(id(node), i):
                 continue
             for hook in list(watch.hooks.values()):
                 cotangents[i] = _hooked(hook, cotangents[i])
             keeper = watch.keeper
             if keeper is not None:
                 accumulate_grad(keeper, cotangents[i], fresh=False, create_graph=self.create_graph)
+
+    def _tells(self, key: int, number: int) -> bool:
+        """Whether hooks of this place run."""
+        return not (self.part and (key, number) in self.wanted)
 
     def _edge_leads(self, edge: Any) -> bool:
         if _key(edge) in self.wanted:
@@ -246,7 +261,14 @@ def _check_nan(node: Node, grads: Sequence[Any]) -> None:
             raise error
 
 
+def _shown(g: Tensor | None) -> None:
+    """A hook sees ``g`` and may write to it."""
+    if g is not None and g._is_one:
+        g._is_one = False
+
+
 def _hooked(hook: Callable[[Tensor], Tensor | None], g: Tensor) -> Tensor:
+    _shown(g)
     changed = hook(g)
     return g if changed is None else changed
 

@@ -6,14 +6,16 @@ place in the random stream.  Mirrors ``torch.utils.checkpoint`` (Chen et al., 20
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tinytorch import engine, rng, tape
 from tinytorch.nn.containers import Sequential
 from tinytorch.nn.module import Module
 from tinytorch.ops.opdef import Op
+from tinytorch.tape import Node
 from tinytorch.tensor import Tensor
+from tinytorch.utils._pytree import tree_flatten, tree_unflatten
 
 checkpoint_node = Op(
     name="checkpoint",
@@ -32,103 +34,79 @@ def checkpoint(
 ) -> Any:
     """``function(*args, **kwargs)``, whose inner results are not kept but computed again in backward.
 
-    With ``preserve_rng_state`` the second run draws the same random numbers.
+    With ``preserve_rng_state`` the second run draws the same random numbers.  What the function uses of the program
+    besides its arguments gets its gradient too: the first run is recorded, and its record shows where the block begins.
     """
-    inputs: list[Tensor] = []
-    _map(inputs.append, [args, kwargs])
-    every = {id(t): t for t in (*inputs, *_closed_over(function))}
-    wanted = [t for t in every.values() if t.requires_grad]
+    if not tape.mode.grad:
+        return function(*args, **kwargs)
     state = rng.default_generator.get_state() if preserve_rng_state else None
-    with tape.grad_mode(False):
-        result = function(*args, **kwargs)
-    if not wanted or not tape.mode.grad:
+    begin = Node(checkpoint_node, (), (), ()).number
+    result = function(*args, **kwargs)
+    leaves, spec = tree_flatten(result)
+    live = [i for i, o in enumerate(leaves) if isinstance(o, Tensor) and o.requires_grad]
+    edges = _ends([leaves[i]._edge() for i in live], begin)
+    if not edges:
         return result
-    single = isinstance(result, Tensor)
-    outs = [result] if single else list(result)
-    fresh = [o.detach() if isinstance(o, Tensor) else o for o in outs]
-    live = [o for o in fresh if isinstance(o, Tensor)]
-    again = _Again(function, args, kwargs, wanted, state, len(live))
-    fns: list[Any] = [lambda g, i=i: again.grad(g, i) for i in range(len(wanted))]
-    tape.attach(checkpoint_node, fns, wanted, live, ())
-    return fresh[0] if single else type(result)(fresh)
+    node = Node(checkpoint_node, (), edges, ())
+    node.outputs = len(live)
+    node.whole = _again(function, args, kwargs, live, [_End(e) for e in edges], state, tape.mode.autocast)
+    for number, i in enumerate(live):
+        leaves[i] = leaves[i].detach()
+        leaves[i]._set_history(node, number)
+    return tree_unflatten(leaves, spec)
 
 
-class _Again:
-    """The second run: on the first question it runs the block and its backward, then answers for every input."""
+class _End:
+    """A place where the tape of a block begins, as the engine wants it."""
 
-    def __init__(
-        self, function: Any, args: Any, kwargs: Any, wanted: list[Tensor], state: Tensor | None, outputs: int
-    ) -> None:
-        self.function, self.args, self.kwargs = function, args, kwargs
-        self.wanted, self.state, self.outputs = wanted, state, outputs
-        self.grads: list[Any] | None = None
-        self.asked = 0
+    def __init__(self, edge: Any) -> None:
+        self.edge = edge
 
-    def grad(self, g: Any, i: int) -> Any:
-        if self.grads is None:
-            self.grads = self._run(g if isinstance(g, tuple) else (g,))
-        found = self.grads[i]
-        self.asked += 1
-        if self.asked == len(self.wanted):
-            self.grads, self.asked = None, 0
-        return found
+    def _edge(self) -> Any:
+        return self.edge
 
-    def _run(self, cotangents: Sequence[Any]) -> list[Any]:
-        now = rng.default_generator.get_state()
-        if self.state is not None:
-            rng.default_generator.set_state(self.state)
+
+def _ends(edges: list[Any], begin: int) -> list[Any]:
+    """The edges out of what was recorded since ``begin``, each once."""
+    found: dict[Any, Any] = {}
+    seen: set[Node] = set()
+    while edges:
+        edge = edges.pop()
+        if edge is None:
+            continue
+        if isinstance(edge, tuple) and edge[0].number > begin:
+            if edge[0] not in seen:
+                seen.add(edge[0])
+                edges += edge[0].edges
+        else:
+            found.setdefault((id(edge[0]), edge[1]) if isinstance(edge, tuple) else id(edge), edge)
+    return list(found.values())
+
+
+def _again(
+    function: Any, args: Any, kwargs: Any, live: list[int], ends: list[Any], state: Tensor | None, autocast: Any
+) -> Callable[..., Any]:
+    """Runs the block a second time and its backward: from the cotangents of its results to those of all it began with."""
+
+    def run(cotangents: list[Any], create_graph: bool, retain_graph: bool) -> list[Any]:
+        now, mode = rng.default_generator.get_state(), tape.mode.autocast
+        if state is not None:
+            rng.default_generator.set_state(state)
+        tape.mode.autocast = autocast
         try:
-            stand_in = {id(t): t.detach().requires_grad_() for t in self.wanted if not _is_parameter(t)}
-            swap = lambda t: stand_in.get(id(t), t)  # noqa: E731
-            args, kwargs = _map(swap, [self.args, self.kwargs])
             with tape.grad_mode(True):
-                result = self.function(*args, **kwargs)
+                leaves, _ = tree_flatten(function(*args, **kwargs))
         finally:
-            if self.state is not None:
+            tape.mode.autocast = mode
+            if state is not None:
                 rng.default_generator.set_state(now)
-        outs = [o for o in ([result] if isinstance(result, Tensor) else result) if isinstance(o, Tensor)]
-        pairs = [(o, g) for o, g in zip(outs, cotangents, strict=True) if g is not None and o.requires_grad]
-        leaves: list[Any] = [swap(t) for t in self.wanted]
-        if not pairs:
-            return [None] * len(leaves)
+        pairs = [(leaves[i], g) for i, g in zip(live, cotangents, strict=True) if g is not None]
+        roots, given = [o for o, _ in pairs], [g for _, g in pairs]
         return engine.backward(
-            [o for o, _ in pairs],
-            [g for _, g in pairs],
-            inputs=leaves,
-            accumulate=False,
-            create_graph=tape.mode.grad,
+            roots, given, inputs=ends, accumulate=False, create_graph=create_graph, retain_graph=create_graph, part=True
         )
 
-
-def _map(fn: Callable[[Tensor], Any], value: Any) -> Any:
-    """``value`` with ``fn`` applied to the tensors in it, through lists, tuples and dicts."""
-    if isinstance(value, Tensor):
-        return fn(value)
-    if isinstance(value, dict):
-        return {k: _map(fn, v) for k, v in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_map(fn, v) for v in value)
-    return value
-
-
-def _is_parameter(t: Tensor) -> bool:
-    """Tensors that the block reaches by itself, which cannot be swapped for a stand-in."""
-    return t.is_leaf and t.requires_grad
-
-
-def _closed_over(function: Any) -> list[Tensor]:
-    """The trainable tensors that a module, a bound method of one, or a closure brings along."""
-    owner = getattr(function, "__self__", function)
-    if isinstance(owner, Module):
-        return list(owner.parameters())
-    found: list[Tensor] = []
-    for cell in getattr(function, "__closure__", None) or ():
-        content = cell.cell_contents
-        if isinstance(content, Module):
-            found += list(content.parameters())
-        elif isinstance(content, Tensor) and content.requires_grad:
-            found.append(content)
-    return found
+    return run
 
 
 def checkpoint_sequential(
