@@ -74,6 +74,7 @@ class Tensor:
     _retains_grad: bool = False
     _inference: bool = False
     name: str | None = None
+    _is_one: bool = False  # a cotangent that the engine made and nobody else has seen
 
     if TYPE_CHECKING:  # what ``methods`` attaches
 
