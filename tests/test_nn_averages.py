@@ -102,6 +102,24 @@ def test_tied_tensors_are_replaced_together() -> None:
     assert not torch.equal(functional_call(m, {"a.weight": eye}, x, tie_weights=False), x)
 
 
+def test_gradients_of_functions_of_trees() -> None:
+    """The gradient of a dict of parameters is a dict, also of a module called with them; unused ones get zeros."""
+    m = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    weights = {name: p.detach() for name, p in m.named_parameters()}
+    x = torch.linspace(-1, 1, 6).reshape(2, 3)
+
+    def loss(w: Any, pair: Any) -> Any:
+        return (functional_call(m, w, (pair[0],)) * pair[1]).sum()
+
+    found, (by_x, by_y) = grad(loss, argnums=(0, 1))({**weights, "0.unused": x}, (x, x[:, :2]))
+    m(x).mul(x[:, :2]).sum().backward()
+    assert list(found) == [*weights, "0.unused"] and not found.pop("0.unused").any()
+    assert all(torch.allclose(g, p.grad) for g, p in zip(found.values(), m.parameters(), strict=True))
+    assert by_x.shape == x.shape and torch.allclose(by_y, m(x)) and all(p.grad is not None for p in m.parameters())
+    with pytest.raises(ValueError, match="Tensors"):
+        grad(loss)({"a": 1.0}, (x, x))
+
+
 def test_gradients_of_functions() -> None:
     x, y = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 5.0])
 

@@ -14,6 +14,7 @@ from typing import Any
 from tinytorch import engine, tape
 from tinytorch.nn.module import Module
 from tinytorch.tensor import Tensor
+from tinytorch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 Tensors = Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]]
 
@@ -68,7 +69,10 @@ def _swapped(module: Module, given: Mapping[str, Tensor], tied: bool, strict: bo
 
 # --- gradients --------------------------------------------------------------------------------------------------------
 def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """The function that gives the gradient of ``func``, which gives one number (and, with ``has_aux``, something more)."""
+    """The function that gives the gradient of ``func``, which gives one number (and, with ``has_aux``, something more).
+
+    Arguments may be trees of tensors; the gradient of a dict is a dict.
+    """
     both = grad_and_value(func, argnums, has_aux)
 
     @functools.wraps(func)
@@ -87,23 +91,31 @@ def grad_and_value(
 
     @functools.wraps(func)
     def both(*args: Any, **kwargs: Any) -> Any:
-        nested = tape.mode.grad and any(isinstance(a, Tensor) and a.requires_grad for a in args)
+        trees = [tree_flatten(args[i]) for i in places]
+        old = [t for leaves, _ in trees for t in leaves]
+        for t in old:
+            if not isinstance(t, Tensor):
+                raise ValueError(f"Expected inputs to be Tensors, or trees of them, got unsupported type {type(t).__name__}")
+        nested = tape.mode.grad and any(isinstance(a, Tensor) and a.requires_grad for a in tree_leaves((args, kwargs)))
         with tape.grad_mode(True):
-            given = list(args)
-            for i in places:
-                given[i] = args[i] * 1 if args[i].requires_grad else args[i].detach().requires_grad_()
+            new = [t * 1 if t.requires_grad else t.detach().requires_grad_() for t in old]
+            given, rest = list(args), iter(new)
+            for i, (_, spec) in zip(places, trees, strict=True):
+                given[i] = tree_unflatten([next(rest) for _ in range(spec.num_leaves)], spec)
             result = func(*given, **kwargs)
             value = result[0] if has_aux else result
             if value.dim():
                 raise RuntimeError(f"Expected the function given to grad to return a scalar tensor, got tensor with {value.dim()} dims.")
-            wanted = [given[i] for i in places]
-            found = engine.backward(
-                [value], [None], inputs=wanted, accumulate=False, retain_graph=nested, create_graph=nested
-            )
-        found = [g if g is not None else args[i] * 0 for g, i in zip(found, places, strict=True)]
+            grads: Sequence[Any] = [None] * len(new)
+            if value.requires_grad:
+                grads = engine.backward(
+                    [value], [None], inputs=new, accumulate=False, retain_graph=nested, create_graph=nested
+                )
+        found = iter([g if g is not None else t * 0 for g, t in zip(grads, old, strict=True)])
         if not nested:
             value = value.detach()
             result = (value, *result[1:]) if has_aux else value
-        return (found[0] if isinstance(argnums, int) else tuple(found)), result
+        made = [tree_unflatten([next(found) for _ in range(spec.num_leaves)], spec) for _, spec in trees]
+        return (made[0] if isinstance(argnums, int) else tuple(made)), result
 
     return both
