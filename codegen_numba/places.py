@@ -40,8 +40,9 @@ class Places:
         """Words for inputs that are ``used`` and for outputs (as objects, made addresses by the first record), sizes,
         temporaries."""
         ask = "id({})" if runtime.DATA_WORD is not None else "{}.ctypes.data"
+        lent = {self.memory.donated.get(u, u) for u in used}
         for n, b in enumerate(self.plan.inputs):
-            if any(self.memory.donated.get(u, u) == b.name for u in used):
+            if b.name in lent:
                 self.table.vary(("array", b.name), ask.format(f"a{n}"))
         temporaries: list[Chunk] = []
         for c in {id(c): c for c in self.memory.chunk.values()}.values():

@@ -47,6 +47,17 @@ def package_hash(package: str) -> str:
     return digest.hexdigest()
 
 
+@cache
+def sources_hash(package: str) -> str:
+    """A hash of all source files under an imported package."""
+    top = Path(sys.modules[package].__path__[0])
+    digest = hashlib.sha256()
+    for path in sorted(top.rglob("*.py")):
+        digest.update(str(path.relative_to(top)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def folder() -> Path | None:
     """The cache's folder, made if needed; None if the cache is off or the folder is not ours alone."""
     if not config.cache:

@@ -2,5 +2,5 @@
 
 Read in this order: ``trace`` (a recording interpreter), ``scatter`` (writes through views), ``joint`` (forward and
 backward in one graph), ``aliasing`` (what outputs share with inputs), ``runtime`` (one callable, one node on the tape),
-``autograd`` (the door).
+``kept`` (programs found again), ``autograd`` (the door).
 """

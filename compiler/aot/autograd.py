@@ -16,6 +16,7 @@ from typing import Any
 from compiler import collector, logs, timing
 from compiler.aot import runtime
 from compiler.aot.joint import Joint, trace_joint
+from compiler.aot.kept import Memory, find, keep, key_of
 from compiler.aot.runtime import Compiled, Raw, Saved
 from compiler.errors import InvalidGradError
 from compiler.ir.graph import Graph, Node
@@ -37,8 +38,10 @@ def aot_autograd(
     partition_fn: Partition | None = None,
     decompositions: Mapping[Op, Callable[..., Any]] | None = None,
     inference_compiler: Compiler | None = None,
+    memory: Memory | None = None,
 ) -> Callable[[Any, Sequence[Any]], Callable[..., list[Any]]]:
-    """A backend that gives ``fw_compiler`` and ``bw_compiler`` functional graphs of rows.
+    """A backend that gives ``fw_compiler`` and ``bw_compiler`` functional graphs of rows.  With a ``memory``, programs that
+    were compiled before are found again (``kept``).
 
     A compiler gets ``(graph_module, example_inputs)`` and returns a callable of tensors that gives a list; or, marked
     by an attribute ``boxed_raw = True``, a callable from a list of arrays to a list of arrays.
@@ -47,6 +50,11 @@ def aot_autograd(
     """
 
     def backend(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., list[Any]]:
+        with timing.phase("kept"):
+            key = "" if memory is None or decompositions else key_of(gm, example_inputs, memory)
+            found = find(key, example_inputs, memory) if key and memory is not None else None
+        if found is not None:
+            return runtime.build(found)
         with timing.phase("joint"), collector.held():
             joint = trace_joint(gm, example_inputs, decompositions=decompositions)
         kind = "joint" if joint.training else "graph"
@@ -57,18 +65,23 @@ def aot_autograd(
             fw_compiler if joint.training else inference_compiler or fw_compiler,
             bw_compiler or fw_compiler,
             partition_fn or save_everything,
+            made=(lambda compiled: keep(key, compiled)) if key else None,
         )
 
     return backend
 
 
 def compile_joint(
-    joint: Joint, fw: Compiler, bw: Compiler, partition: Partition, *, hold: bool = False
-) -> Callable[..., list[Any]]:
-    """Partition, compile both halves, wire the runtime."""
+    joint: Joint, fw: Compiler, bw: Compiler, partition: Partition, *, hold: bool = False,
+    made: Callable[[Compiled], None] | None = None,
+) -> Callable[..., list[Any]]:  # fmt: skip
+    """Partition, compile both halves, wire the runtime.  ``made`` is shown what a graph without a backward became."""
     if not joint.training or joint.error is not None:
         joint.module.meta["inplace"] = overwritten(joint, ())
-        return runtime.build(Compiled(joint, _raw(fw, joint.module), extras=0))
+        compiled = Compiled(joint, _raw(fw, joint.module), extras=0)
+        if made is not None:
+            made(compiled)
+        return runtime.build(compiled)
     with timing.phase("partition"):
         forward, backward, *_ = partition(joint.module, joint.forward_outputs)
     saved, extras = _saved(joint, forward, backward)

@@ -27,6 +27,7 @@ from compiler.ir.module import GraphModule
 from compiler.ir.verify import verify
 from compiler.passes.tidy import tidy
 from tinytorch import engine, tape
+from tinytorch.device import Device
 from tinytorch.grad_mode import set_mode
 from tinytorch.ops.opdef import TABLE, Op
 from tinytorch.tensor import Tensor
@@ -50,7 +51,10 @@ class Mutation:
 
 @dataclass
 class Joint:
-    """A traced program.  ``gradients[i]`` is the joint output that holds the gradient of primal i, or None."""
+    """A traced program.  ``gradients[i]`` is the joint output that holds the gradient of primal i, or None.
+
+    ``module`` is empty for a program that was kept (``kept``), which has no backward.
+    """
 
     module: GraphModule
     primals: list[Any]
@@ -59,6 +63,7 @@ class Joint:
     forward_outputs: int
     results: list[Given]
     mutations: list[Mutation]
+    devices: list[Device]  # of forward outputs
     bases: list[Base] = field(default_factory=list)
     tangents: list[int] = field(default_factory=list)  # the forward outputs that have one, in order
     gradients: list[int | None] = field(default_factory=list)
@@ -270,6 +275,7 @@ class _Finish:
             forward_outputs=len(nodes),
             results=results,
             mutations=mutations,
+            devices=[n.meta["val"].device for n in nodes],
             bases=self.bases,
             tangents=tangents,
             gradients=[None if g is None else next(where) for g in gradients],

@@ -166,10 +166,9 @@ def _made(joint: Joint) -> list[int]:
 
 
 def _wrap(w: _Writer, joint: Joint, k: int) -> None:
-    device = joint.module.graph.output_node.args[0][k].meta["val"].device
     w.add(f"t{k} = new(Tensor)")
     w.add(f"t{k}._data = o{k}")
-    w.add(f"t{k}.device = {w.name('device', device)}")
+    w.add(f"t{k}.device = {w.name('device', joint.devices[k])}")
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------

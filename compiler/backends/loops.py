@@ -6,12 +6,14 @@ a codegen found by name.  Read next: ``compiler.loop.host``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
 from compiler import logs, timing
 from compiler.aot.autograd import aot_autograd
+from compiler.aot.kept import Memory
 from compiler.aot.runtime import Raw
 from compiler.backend import load_codegen
 from compiler.config import Config
@@ -34,17 +36,17 @@ _built: WeakValueDictionary[Any, Any] = WeakValueDictionary()
 
 def inductor(gm: GraphModule, example_inputs: Sequence[Any], *, config: Config = settings) -> Callable[..., Any]:
     """Kernels for the device that the graph's tensors are on."""
-    return through_loops(lambda module: _codegen_for(module, config), config)(gm, example_inputs)
+    return through_loops(lambda module: _codegen_for(module, config), config, "inductor")(gm, example_inputs)
 
 
 def numba(gm: GraphModule, example_inputs: Sequence[Any], *, config: Config = settings) -> Callable[..., Any]:
     """CPU kernels by Numba."""
-    return through_loops(lambda module: load_codegen("codegen_numba").build, config)(gm, example_inputs)
+    return through_loops(lambda module: load_codegen("codegen_numba").build, config, "numba")(gm, example_inputs)
 
 
 def cupy(gm: GraphModule, example_inputs: Sequence[Any], *, config: Config = settings) -> Callable[..., Any]:
     """CUDA kernels by CuPy."""
-    return through_loops(lambda module: load_codegen("codegen_cupy").build, config)(gm, example_inputs)
+    return through_loops(lambda module: load_codegen("codegen_cupy").build, config, "cupy")(gm, example_inputs)
 
 
 def interpreted(gm: GraphModule, example_inputs: Sequence[Any], *, config: Config = settings) -> Callable[..., Any]:
@@ -53,9 +55,12 @@ def interpreted(gm: GraphModule, example_inputs: Sequence[Any], *, config: Confi
 
 
 def through_loops(
-    codegen_for: Callable[[GraphModule], Build], config: Config
+    codegen_for: Callable[[GraphModule], Build], config: Config, name: str = ""
 ) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
-    """The pipeline after capture, with ``codegen_for(module)`` as its last stage."""
+    """The pipeline after capture, with ``codegen_for(module)`` as its last stage.
+
+    ``name`` says which that is: programs that were compiled under it before are found again.
+    """
 
     def compiler(module: GraphModule, examples: Sequence[Any]) -> Raw:
         return compile_loops(module, codegen_for(module), config)
@@ -63,7 +68,8 @@ def through_loops(
     def partition(joint: GraphModule, forward_outputs: int) -> tuple[Any, ...]:
         return min_cut(joint, forward_outputs, config.activation_memory_budget)
 
-    return aot_autograd(compiler, partition_fn=partition)
+    memory = Memory([name, config.key()], lambda found: _again(found[0], found[1], config)) if name and config.cache and not config.verify else None
+    return aot_autograd(compiler, partition_fn=partition, memory=memory)
 
 
 def compile_loops(module: GraphModule, build: Build, config: Config) -> Raw:
@@ -78,7 +84,27 @@ def compile_loops(module: GraphModule, build: Build, config: Config) -> Raw:
         logs.artifact("memory", module.class_name, str(footprint(plan)), ".txt")
     with timing.phase("codegen"):
         built = _built_before(name, plan, build, config)
-    return _bind(built, lifted, plan, constants)
+    run = _bind(built, lifted, plan, constants)
+    package = build.__module__.partition(".")[0]
+    if name and not plan.sizes and not constants and getattr(sys.modules.get(package), "build", None) is build:
+        run.kept = (name, package)  # type: ignore[attr-defined]
+    return run
+
+
+def _again(name: str, package: str, config: Config) -> Raw | None:
+    """What ``compile_loops`` made of a plan kept under ``name`` whose inputs are all arrays, without the graph."""
+    with timing.phase("loops"):
+        plan = kept.plan_named(name)
+    if plan is None:
+        return None
+    with timing.phase("codegen"):
+        built = _built_before(name, plan, load_codegen(package).build, config)
+
+    def run(arrays: list[Any]) -> Sequence[Any]:
+        return built(arrays, ())
+
+    run.boxed_raw = True  # type: ignore[attr-defined]
+    return run
 
 
 def _built_before(name: str, plan: Plan, build: Build, config: Config) -> Callable[[list[Any], tuple[int, ...]], Sequence[Any]]:

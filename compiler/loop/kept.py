@@ -32,10 +32,18 @@ def plan_of(gm: Any, config: Any) -> tuple[str, Plan]:
     if not config.cache:
         return "", compile_graph(gm, config)
     key = cache.key_of("plan", [*map(cache.package_hash, SOURCES)], config.key(), [*described(gm)])
-    found = _plans.get(key)
+    found = plan_named(key)
     if found is None:
-        found = _plans[key] = _from_disk(key) or _made(gm, config, key)
+        found = _plans[key] = _made(gm, config, key)
     return key, found
+
+
+def plan_named(key: str) -> Plan | None:
+    """The plan kept under a name that ``plan_of`` gave, in this process or an earlier one."""
+    found = _plans.get(key) or _from_disk(key)
+    if found is not None:
+        _plans[key] = found
+    return found
 
 
 def _from_disk(key: str) -> Plan | None:
