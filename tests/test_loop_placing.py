@@ -62,6 +62,15 @@ def test_half_precision_is_moved_as_it_is() -> None:
     laid(lambda x, w: ops.cat(ops.matmul(x, w), ops.matmul(x, w), dim=1), x, w, rtol=1e-2, atol=1e-2)
 
 
+def test_others_read_it_where_it_is() -> None:
+    def fn(x: Any, w: Any) -> Any:
+        y = ops.matmul(x, w)
+        return ops.contiguous(ops.permute(y, dims=(1, 0, 2))), ops.sum(y, dim=(0,), keepdim=False), ops.exp(y)
+
+    plan = laid(fn, numbers(4, 8, 8), numbers(4, 8, 16), copies=1)
+    assert outs(plan)[0].stride == (16, 64, 1)
+
+
 STAYS = {
     "read by others": lambda x, w: (ops.cat(y := ops.matmul(x, w), ops.neg(y), dim=1), ops.exp(y)),
     "a result": lambda x, w: (ops.cat(y := ops.matmul(x, w), ops.neg(w), dim=0), y),
@@ -93,14 +102,22 @@ def test_a_kernel_behind_a_part_is_no_part_of_the_product() -> None:
 
 
 # --- the gradients of q, k and v -------------------------------------------------------------------------------------
-def attention(heads: int, form: str) -> Any:
+def split(y: Any, n: int, t: int, heads: int) -> Any:
+    return (z.reshape(n, t, heads, -1).transpose(1, 2) for z in y.split(y.shape[2] // 3, dim=2))
+
+
+def unbind(y: Any, n: int, t: int, heads: int) -> Any:
+    return (z.transpose(1, 2) for z in y.reshape(n, t, 3, heads, -1).unbind(2))
+
+
+def permute(y: Any, n: int, t: int, heads: int) -> Any:
+    return y.reshape(n, t, 3, heads, -1).permute(2, 0, 3, 1, 4)
+
+
+def attention(heads: int, form: Any) -> Any:
     def step(x: Any, w: Any, b: Any) -> Any:
         n, t, d = x.shape
-        y = F.linear(x, w, b)
-        if form == "split":
-            q, k, v = (z.reshape(n, t, heads, d // heads).transpose(1, 2) for z in y.split(d, dim=2))
-        else:
-            q, k, v = (z.transpose(1, 2) for z in y.reshape(n, t, 3, heads, d // heads).unbind(2))
+        q, k, v = form(F.linear(x, w, b), n, t, heads)
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         out.transpose(1, 2).reshape(n, t, d).square().sum().backward()
         return out
@@ -113,13 +130,13 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Any:
     made: list[Plan] = []
     original = host.shared
     monkeypatch.setattr(host, "shared", lambda plan: (made.append(original(plan)), made[-1])[1])
-    with config.patch(cache=False):
+    with config.patch(cache=False, recompile_limit=64):
         yield made
 
 
-@pytest.mark.parametrize("form", ["split", "unbind"])
+@pytest.mark.parametrize("form", [split, unbind, permute])
 @pytest.mark.parametrize(("device", "kind"), [("cpu", "float32"), ("cpu", "bfloat16"), ("cuda", "bfloat16"), ("cuda", "float32")])
-def test_gradients_of_queries_keys_and_values_are_one_buffer(plans: list[Plan], monkeypatch: Any, form: str, device: str, kind: str) -> None:
+def test_gradients_of_queries_keys_and_values_are_one_buffer(plans: list[Plan], monkeypatch: Any, form: Any, device: str, kind: str) -> None:
     if device == "cuda":
         monkeypatch.setenv("TT_CUDA_EMULATE", "1")
     dtype = getattr(torch, kind)

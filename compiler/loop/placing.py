@@ -2,13 +2,14 @@
 
 Stage: loop.  In: a lowered ``Program``.  Out: the same without nests that only copy what a library call made to another place
 (a piece of a concatenation, another order of dimensions): the call's output becomes a view of that place.  The gradients of
-q, k and v, say, lie side by side as the product behind them wants to read them.
+q, k and v, say, lie side by side as the product behind them wants to read them, and their sum for the bias reads them there.
 Any index will do that is, like the old one, a stride for each dimension of the output; and rows stay rows, 16-byte
 steps stay such, so that no call becomes slower by it.  Read next: ``epilogue``, ``fuse``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from compiler.loop import ir
@@ -49,8 +50,10 @@ class Placer:
                 self.readers.setdefault(b, []).append(t.number)
 
     def run(self) -> None:
-        for nest in [t for t in self.program.tasks if isinstance(t, Nest)]:
-            self.copy(nest)
+        for number in [t.number for t in self.program.tasks]:
+            nest = self.tasks[number]
+            if isinstance(nest, Nest):
+                self.copy(nest)
         self.program.tasks[:] = [self.tasks[n] for n in sorted(self.tasks)]
 
     def copy(self, nest: Nest) -> None:
@@ -61,9 +64,13 @@ class Placer:
         load, store = found
         source, target = self.buffers[load.buffer], self.buffers[store.buffer]
         makers = [self.tasks[n] for n in self.writers.get(source.name, ())]
-        if source.name in self.fixed or target.name in self.program.fills or self.readers[source.name] != [nest.number]:
+        others = [self.tasks[n] for n in self.readers[source.name] if n != nest.number]
+        if source.name in self.fixed or target.name in self.program.fills or self.readers[source.name].count(nest.number) != 1:
             return
         if source.dtype is not target.dtype or source.device != target.device or not self.all_of(nest, load, source):
+            return
+        looks = self.redirected(others, nest, load, store)
+        if looks is None:
             return
         changed: list[ExternCall] = []
         for call in makers:
@@ -74,12 +81,42 @@ class Placer:
                 return
             origin = tuple(dict.fromkeys((*call.step.origin, *nest.origin)))
             changed.append(replace(call, step=replace(call.step, outs=tuple(v for v in outs if v is not None), origin=origin)))
-        for call in changed:
-            self.tasks[call.number] = call
+        news: list[Task] = [*changed, *looks]
+        for task in news:
+            self.tasks[task.number] = task
         del self.tasks[nest.number]
         del self.writers[source.name], self.readers[source.name]
         rest = [n for n in self.writers[target.name] if n != nest.number]
         self.writers[target.name] = sorted({*rest, *(c.number for c in changed)})
+        self.readers[target.name] = sorted({*self.readers.get(target.name, ()), *(n.number for n in looks)})
+
+    def redirected(self, others: list[Task], nest: Nest, load: ir.Load, store: ir.Store) -> list[Nest] | None:
+        """Further readers of what ``nest`` copies, reading the copy; None if they could not, or the copy is part of something
+        larger, which would live as long as they need it."""
+        whole = self.writers[store.buffer] == [nest.number] and same(numel(self.buffers[store.buffer].shape), nest.numel)
+        if others and not whole:
+            return None
+        out: list[Nest] = []
+        for t in others:
+            if not isinstance(t, Nest):
+                return None
+            body: list[ir.Stmt] = []
+            for s in t.body:
+                if isinstance(s, ir.Load) and s.buffer == load.buffer:
+                    at = self.place(lift(s.index), nest, load, store, t.ranges)
+                    if linear(at, [a.symbol for a in t.axes]) is None:
+                        return None
+                    s = replace(s, buffer=store.buffer, index=as_int(at))
+                body.append(s)
+            out.append(replace(t, body=tuple(body)))
+        return out
+
+    def place(self, element: Expr, nest: Nest, load: ir.Load, store: ir.Store, ranges: Mapping[Symbol, Interval]) -> Expr:
+        """Where ``nest`` copies this element of what it reads."""
+        strides, offset = linear(load.index, [a.symbol for a in nest.axes]) or ({}, lift(0))
+        at = element - offset
+        places: dict[Expr, Int] = {a.symbol: simplify(at // strides[a.symbol] % a.extent, ranges) for a in nest.axes}
+        return simplify(lift(store.index).subs(places), ranges)
 
     def all_of(self, nest: Nest, load: ir.Load, source: ir.Buffer) -> bool:
         """Does each iteration of the nest read an element of its own, and all together the whole buffer?"""
@@ -93,10 +130,7 @@ class Placer:
         axes = tuple(Symbol(f"_d{n}") for n in range(len(view.shape)))
         ranges: dict[Symbol, Interval] = {**nest.sizes, **{a: extent(n) for a, n in zip(axes, view.shape, strict=True)}}
         index = tuple(0 if one(n) else a for a, n in zip(axes, view.shape, strict=True))
-        strides, offset = linear(load.index, [a.symbol for a in nest.axes]) or ({}, lift(0))
-        at = lift(flat(view, index)) - offset
-        places: dict[Expr, Int] = {a.symbol: simplify(at // strides[a.symbol] % a.extent, ranges) for a in nest.axes}
-        found = linear(simplify(lift(store.index).subs(places), ranges), axes)
+        found = linear(self.place(lift(flat(view, index)), nest, load, store, ranges), axes)
         if found is None:
             return None
         steps = tuple(old if one(n) else as_int(found[0].get(a, 0)) for a, n, old in zip(axes, view.shape, view.stride, strict=True))
