@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from capture_helpers import Counted, same
 
@@ -144,20 +145,58 @@ def test_state_after_an_error(fn: Callable[..., Any], backend: str) -> None:
     assert same(told(compiled), told(fn))
 
 
-def test_the_users_line_is_in_the_traceback() -> None:
-    with pytest.raises(IndexError) as caught:
-        Counted(writes, fullgraph=True)(torch.ones(4), [], types.SimpleNamespace(), torch.tensor([9]))
-    assert "y = x[i]" in [f.line for f in traceback.extract_tb(caught.value.__traceback__)]
+def pure(x, i):
+    y = x[i]
+    return y * 2
+
+
+def looks_up(x, i):
+    table = x.reshape(2, 2)
+    return nn.functional.embedding(i, table).sum()
+
+
+def has_no_root(x, i):
+    matrix = -torch.eye(3) * x[0]
+    return torch.linalg.cholesky(matrix)
+
+
+def one_number(x, i):
+    y = x * 2
+    return y.item()
+
+
+def one_branch(x, i):
+    y = x * 2
+    if y > 1:
+        y = y + 1
+    return y
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "numba"])
+@pytest.mark.parametrize(("fn", "line"), [
+    (writes, "y = x[i]"), (pure, "y = x[i]"), (looks_up, "return nn.functional.embedding(i, table).sum()"),
+    (has_no_root, "return torch.linalg.cholesky(matrix)"), (one_number, "return y.item()"), (one_branch, "if y > 1:"),
+])  # fmt: skip
+def test_the_users_line_is_in_the_traceback(fn: Callable[..., Any], line: str, backend: str) -> None:
+    """As a frame of the program where it runs again, else beside the instruction that broke the graph."""
+    args = [torch.ones(4), torch.tensor([9]), [], types.SimpleNamespace()]
+    args = [args[0], args[2], args[3], args[1]] if fn is writes else args[:2]
+    compiled = torch.compile(fn, backend=backend)
+    for _ in range(2):
+        with pytest.raises((IndexError, RuntimeError)) as caught:
+            compiled(*args)
+        shown = [str(f.line) for f in traceback.extract_tb(caught.value.__traceback__)]
+        assert any(text == line or text.endswith(f"in {fn.__name__}: {line}") for text in shown), shown
+        assert type(caught.value.__context__) in (type(None), np.linalg.LinAlgError)
 
 
 def test_nothing_is_kept_where_nothing_can_be_lost() -> None:
-    def f(x, i):
-        y = x[i]
-        return y * 2
-
-    compiled = Counted(f, fullgraph=True)
+    compiled = Counted(lambda x, i: x * 2 + i, fullgraph=True)
     compiled(torch.ones(4), torch.tensor([1]))
     assert "try" not in compiled.entries[0].run_text
+    compiled = Counted(pure, fullgraph=True)
+    compiled(torch.ones(4), torch.tensor([1]))
+    assert not any(word in compiled.entries[0].run_text for word in ("kept", "copy", "clone"))
 
 
 def test_a_step_that_fails_leaves_parameters_and_optimizer_alone() -> None:

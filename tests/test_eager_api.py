@@ -257,3 +257,14 @@ def test_distances(p: float) -> None:
     assert same.grad.isfinite().all()
     with pytest.raises(RuntimeError, match="same number of columns"):
         torch.cdist(a, b[:, 1:])
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: x @ x, lambda x: x + torch.ones(5), lambda x: torch.cat([x, x[0]]), lambda x: x.view(7), lambda x: x.sum(4),
+])  # fmt: skip
+def test_errors_stand_alone(call: Any) -> None:
+    """No exception of the library's own book-keeping is shown in front of them."""
+    for _ in range(2):
+        with pytest.raises((RuntimeError, IndexError)) as caught:
+            call(torch.ones(2, 3))
+        assert caught.value.__context__ is None

@@ -113,16 +113,19 @@ def _remembered(fn: Any, op: Op, args: tuple[Any, ...], params: dict[str, Any]) 
         else:
             key += type(a), a
     key = (*key, *params.values())
+    keep = True
     try:
         return _memory[key]
     except KeyError:
-        found = fn(op, [meta_of(a) for a in args], params)
+        pass
+    except TypeError:  # a parameter without a hash
+        keep = False
+    found = fn(op, [meta_of(a) for a in args], params)  # what it raises has no other exception as its context
+    if keep:
         if len(_memory) > _FORGET:
             _memory.clear()
         _memory[key] = found
-        return found
-    except TypeError:  # a parameter without a hash
-        return fn(op, [meta_of(a) for a in args], params)
+    return found
 
 
 def _infer(op: Op, metas: list[Any], params: dict[str, Any]) -> Any:

@@ -62,10 +62,20 @@ class _Leaving:
             assert instr.target is not None
             other = self._goto(instr.target.index + skip, below, below_kinds, push, variables)
             tail = [f"if {condition}:", f"    {other[0]}", *tail]
-        lines = step.lines if handled is None else ["try:", f"    raise {handled}", "except BaseException:", *(f"    {line}" for line in step.lines)]
+        here = self._here()
+        lines = [f"{line}{here}" for line in step.lines]
+        if handled is not None:
+            lines = ["try:", f"    raise {handled}", "except BaseException:", *(f"    {line}" for line in lines)]
         if instr.handler is not None:
             lines = self._guarded(instr, lines, texts, variables)
         return [f"# {instr.op}, native: {self.session.reason.message.splitlines()[0] if self.session.reason else ''}", *lines, *tail]
+
+    def _here(self) -> str:
+        """The program's line as a comment: a traceback through the native instruction shows it."""
+        if not self.instr.place.line:
+            return ""
+        at = self.frame.tx.location(self.code, self.instr.place.line)
+        return f"  # {at.filename}:{at.line} in {at.function}: {at.text.strip()}"
 
     def _constant(self, depth: int) -> Any:
         return realize(self.frame.tx, self.frame.stack[-depth]).const()

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 
 def lines(tx: Tracer, emit: Emitter, arguments: Sequence[str]) -> list[str]:
-    """What translated code does when its graph has raised; nothing if eager would leave no other state."""
-    if not tx.may_raise or not (tx.caught or tx.effects or tx.prologue or tx.interp.drew_from or written(tx)):
+    """What translated code does when its graph has raised for what its inputs hold.  Where eager would leave no other
+    state, it is for the traceback, which then ends in the program's own line."""
+    if not tx.may_raise:
         return []
     fn, *values = [emit.read(name(a)) for a in ("F", *arguments)]
     rewind = []
