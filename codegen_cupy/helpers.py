@@ -6,7 +6,7 @@ Stage: codegen.  In: kernel text.  Out: the pieces it needs, in file order.  Rea
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -29,6 +29,11 @@ def free(name: str) -> str:
     return f"{name}_kernel" if any(name in names for names, _ in pieces()) else name
 
 
+@cache
+def _words_of_piece(i: int) -> frozenset[str]:
+    return frozenset(_words(pieces()[i][1]))
+
+
 def _words(text: str) -> set[str]:
     code = re.sub(r"//[^\n]*", "", text)
     found = set(_WORD.findall(code))
@@ -38,13 +43,13 @@ def _words(text: str) -> set[str]:
     return found
 
 
+@lru_cache(256)
 def needed(kernel_text: str) -> str:
     """The helper pieces named by the text, and by those pieces in turn."""
     wanted = _words(kernel_text)
     chosen: set[int] = set()
     for i in range(len(pieces()) - 1, -1, -1):  # a piece names only pieces above it
-        names, body = pieces()[i]
-        if names & wanted:
+        if pieces()[i][0] & wanted:
             chosen.add(i)
-            wanted |= _words(body)
+            wanted |= _words_of_piece(i)
     return "\n".join(pieces()[i][1] for i in sorted(chosen))

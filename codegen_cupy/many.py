@@ -8,8 +8,8 @@ arguments of all of them in one structure and picks its own by ``blockIdx.y``.  
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from codegen_cupy.arena import places
@@ -24,37 +24,65 @@ _HEAD = re.compile(r'extern "C" __global__ void (__launch_bounds__\(\d+(?:, \d+)
 def joined(recipe: Recipe) -> Recipe:
     """The recipe with equal launches joined, each at the place of its first."""
     spots = places(recipe)
-    home = spots.home
-    lasting = [s for s in recipe.steps if isinstance(s, Memory) and s.name in spots.kept and s.fill is None]
-    steps: list[Step | Batch] = [*lasting]  # memory of results is nobody else's, so it may as well be there at once
+    steps: list[Step | Batch] = []
+    rest: list[Step] = []
+    for s in recipe.steps:  # memory of results is nobody else's, so it may as well be there at once
+        lasting = isinstance(s, Memory) and s.name in spots.kept and s.fill is None
+        (steps if lasting else rest).append(s)
+    uses = Uses(spots.home)
+    for at, step in enumerate(steps):
+        uses.note(step, at)
     open_batches: dict[object, int] = {}
-    for step in (s for s in recipe.steps if s not in lasting):
-        if not isinstance(step, Launch) or not _joinable(step.source):
-            steps.append(step)
-            continue
-        key = (step.source, step.grid, step.sizes)
-        touched = _effects(step, home)
-        at = open_batches.get(key)
-        if at is not None:
-            batch = steps[at]
-            assert isinstance(batch, Batch)
-            fits = (len(batch.launches) + 1) * _cells(step) * 8 <= MOST_BYTES
-            if fits and not any(_conflict(touched, e) for e in _between(steps, at, home)):
+    for step in rest:
+        at = len(steps)
+        if isinstance(step, Launch) and _joinable(step.source):
+            key = (step.source, step.grid, step.sizes)
+            batch = steps[open_batches[key]] if key in open_batches else None
+            if isinstance(batch, Batch) and batch.has_room(step) and not uses.since(open_batches[key], step):
                 batch.launches.append(step)
-                batch.effects.append(touched)
-                continue
-        open_batches[key] = len(steps)
-        steps.append(Batch([step], [touched]))
+                at = open_batches[key]
+            else:
+                open_batches[key] = at
+                steps.append(Batch([step]))
+        else:
+            steps.append(step)
+        uses.note(step, at)
     return replace(recipe, steps=tuple(s.step() if isinstance(s, Batch) else s for s in steps))
 
 
-Effects = tuple[frozenset[str], frozenset[str]]  # homes touched, homes written
+class Uses:
+    """The last place in the new order where each block of memory is touched, and where it is written."""
+
+    def __init__(self, home: Mapping[str, str]) -> None:
+        self.home = home
+        self.touched: dict[str, int] = {}
+        self.written: dict[str, int] = {}
+
+    def note(self, step: Step, at: int) -> None:
+        """``step`` is done at place ``at``."""
+        touched, written = self._blocks(step)
+        for b in touched:
+            self.touched[b] = max(at, self.touched.get(b, -1))
+        for b in written:
+            self.written[b] = max(at, self.written.get(b, -1))
+
+    def since(self, at: int, step: Step) -> bool:
+        """Does anything from place ``at`` on write what ``step`` touches, or touch what it writes?"""
+        touched, written = self._blocks(step)
+        return any(self.written.get(b, -1) >= at for b in touched) or any(self.touched.get(b, -1) >= at for b in written)
+
+    def _blocks(self, step: Step) -> tuple[set[str], set[str]]:
+        reads, writes = effects(step)
+        written = {self.home.get(b, b) for b in writes}
+        return written.union(self.home.get(b, b) for b in reads), written
 
 
 @dataclass
 class Batch:
     launches: list[Launch]
-    effects: list[Effects] = field(default_factory=list)
+
+    def has_room(self, more: Launch) -> bool:
+        return (len(self.launches) + 1) * _cells(more) * 8 <= MOST_BYTES
 
     def step(self) -> Launch:
         first, count = self.launches[0], len(self.launches)
@@ -73,28 +101,10 @@ def _cells(s: Launch) -> int:
     return len(s.buffers) + len(s.sizes)
 
 
+@lru_cache(4096)
 def _joinable(s: Source) -> bool:
     alone = s.split == 1 and not s.scratch and not s.messages and not s.shared
     return alone and "__shared__" not in s.text and "blockIdx.y" not in s.text and _HEAD.search(s.text) is not None
-
-
-# --- what steps touch -------------------------------------------------------------------------------------------------
-def _between(steps: list[Step | Batch], at: int, home: dict[str, str]) -> Iterable[Effects]:
-    for s in steps[at:]:
-        if isinstance(s, Batch):
-            yield from s.effects
-        else:
-            yield _effects(s, home)
-
-
-def _effects(s: Step, home: dict[str, str]) -> Effects:
-    reads, writes = effects(s)
-    touched = frozenset(home.get(b, b) for b in (*reads, *writes))
-    return touched, frozenset(home.get(b, b) for b in writes)
-
-
-def _conflict(a: Effects, b: Effects) -> bool:
-    return bool(a[0] & b[1] or a[1] & b[0])
 
 
 # --- the text ---------------------------------------------------------------------------------------------------------

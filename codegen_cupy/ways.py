@@ -10,7 +10,7 @@ Read next: ``gemm``, ``convolution``, ``following``, ``preceding``, ``tune``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -57,9 +57,10 @@ class Reader:
         self.home = host._homes(plan)
         self.buffers = {b.name: b for b in (*plan.inputs, *(s.buffer for s in plan.steps if isinstance(s, Alloc)))}
 
-    def pairs(self) -> Iterator[Pair]:
+    def pairs(self, rows: Collection[str] = PRODUCTS) -> Iterator[Pair]:
+        """Calls of ``rows`` with what they may run together with."""
         for n, s in enumerate(self.plan.steps):
-            if isinstance(s, Extern) and s.fn in PRODUCTS:
+            if isinstance(s, Extern) and s.fn in rows:
                 yield Pair(n, self.partner(n), self.maker(n) if s.fn == "matmul" else -1)
 
     def partner(self, n: int) -> int:
@@ -136,10 +137,8 @@ class Ways:
     def instead(self) -> dict[int, list[Step]]:
         """For each step of the plan that is not done as it stands, what is done at its place."""
         out: dict[int, list[Step]] = {}
-        for pair in self.reader.pairs():
+        for pair in self.reader.pairs([r for r in PRODUCTS if self.tunes or r != "matmul"]):
             call = self.reader.call(pair.at)
-            if call.fn == "matmul" and not self.tunes:
-                continue
             if not self.tunes or pair.before in out or self.shared(pair):
                 pair = replace(pair, before=-1)
             problem = self.problem(pair, call)
