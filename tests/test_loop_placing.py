@@ -167,3 +167,13 @@ def test_a_result_that_shows_signs_of_zeros_is_a_sum(plans: list[Plan]) -> None:
     torch.compile(fn)(x)
     (call,) = [s for p in plans for s in p.steps if isinstance(s, Extern) and s.fn == "attention_backward"]
     assert len({v.buffer for v in call.outs}) == 3
+
+
+def test_a_reduction_of_a_number_moves_nothing() -> None:
+    """How many targets count, where they are known: a sum of ones, with nothing in its innermost loop."""
+    x = torch.from_numpy(RNG.standard_normal((8, 3)).astype(np.float32))
+
+    def fn(x: Any) -> Any:
+        return F.cross_entropy(x, torch.zeros(8, dtype=torch.int64))
+
+    np.testing.assert_allclose(torch.compile(fn)(x).numpy(), fn(x).numpy(), rtol=1e-5)

@@ -148,6 +148,8 @@ class Placer:
 
 def moves(nest: Nest) -> tuple[ir.Load, ir.Store] | None:
     """The load and the store of a nest that only stores what it loads."""
+    if not nest.body:  # a reduction of nothing but a number
+        return None
     load, store = nest.body[0], nest.body[-1]
     if not isinstance(load, ir.Load) or not isinstance(store, ir.Store) or load.mask or store.mask or not nest.pointwise:
         return None
