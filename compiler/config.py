@@ -33,6 +33,7 @@ class Config:
     activation_memory_budget: float = _knob(
         1.0, "TT_ACTIVATION_MEMORY_BUDGET", "1 saves what the min cut saves, 0 recomputes all that may be"
     )
+    gradients_ahead: bool = _knob(True, "TT_GRADIENTS_AHEAD", "a loss that only streams memory makes its gradients in the forward")
 
     # --- loop and codegens ---
     numerics: Literal["strict", "fast"] = _knob(

@@ -188,6 +188,11 @@ def test_two_gradients_of_equal_value_are_two_tensors(backend: Any) -> None:
     out.backward(g)
     a.grad.mul_(5)
     assert b.grad.tolist() == [1, 1, 1] and g.tolist() == [1, 1, 1]
+    a.grad = b.grad = None
+    (out,) = backend(lambda a, b: [(a + b).exp().sum()], [a, b])(a, b)
+    out.backward()
+    a.grad.mul_(5)
+    same(b.grad, (a + b).exp())
 
 
 def test_writing_a_saved_tensor_makes_the_backward_raise() -> None:

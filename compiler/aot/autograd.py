@@ -15,6 +15,7 @@ from typing import Any
 
 from compiler import collector, logs, timing
 from compiler.aot import runtime
+from compiler.aot.ahead import Forward, on_demand
 from compiler.aot.joint import Joint, trace_joint
 from compiler.aot.kept import Memory, find, keep, key_of
 from compiler.aot.runtime import Compiled, Raw, Saved
@@ -46,7 +47,7 @@ def aot_autograd(
     A compiler gets ``(graph_module, example_inputs)`` and returns a callable of tensors that gives a list; or, marked
     by an attribute ``boxed_raw = True``, a callable from a list of arrays to a list of arrays.
     ``partition_fn(joint, number_of_forward_outputs)`` returns ``(forward, backward, ...)``; the default saves all that
-    the backward reads.
+    the backward reads.  A third graph is a forward that also gives all gradients for a cotangent of one.
     """
 
     def backend(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., list[Any]]:
@@ -83,17 +84,23 @@ def compile_joint(
             made(compiled)
         return runtime.build(compiled)
     with timing.phase("partition"):
-        forward, backward, *_ = partition(joint.module, joint.forward_outputs)
+        forward, backward, *more = partition(joint.module, joint.forward_outputs)
+    with_gradients = more[0] if more and isinstance(more[0], GraphModule) and not joint.mutations else None
     saved, extras = _saved(joint, forward, backward)
     donated = _donated(joint, forward, saved)
     names = [p.name for p in backward.graph.placeholders]
     backward.meta["donated"] = [n for n, given in zip(names, donated, strict=False) if given]
-    _drop_repeats(forward, joint.forward_outputs)
+    needless = _drop_repeats(forward, joint.forward_outputs)
     forward.meta["inplace"] = overwritten(joint, saved)
+    ahead = None
+    if with_gradients is not None:
+        _drop(with_gradients, needless)
+        ahead = Forward(_raw(fw, with_gradients), lambda: _raw(fw, forward))
     compiled = Compiled(
         joint,
-        forward=_raw(fw, forward),
-        backward=_raw(bw, backward),
+        forward=_raw(fw, forward) if ahead is None else ahead,
+        backward=_raw(bw, backward) if ahead is None else on_demand(lambda: _raw(bw, backward)),
+        ahead=ahead,
         saved=saved,
         extras=extras,
         donated=donated,
@@ -205,14 +212,21 @@ def _donated(joint: Joint, forward: GraphModule, saved: Sequence[Saved]) -> list
     ]
 
 
-def _drop_repeats(forward: GraphModule, count: int) -> None:
-    """The forward need not give back what the caller has: inputs, sizes, and outputs a second time."""
-    node = forward.graph.output_node
-    outs = list(node.args[0])
-    extras = [n for n in dict.fromkeys(outs[count:]) if isinstance(n, Node)]
-    fresh = [n for n in extras if n.op != "placeholder" and n not in outs[:count]]
-    node.args = ((*outs[:count], *fresh),)
-    forward.changed()
+def _drop_repeats(forward: GraphModule, count: int) -> set[int]:
+    """The forward need not give back what the caller has: inputs, sizes, and outputs a second time.  Their places."""
+    outs = list(forward.graph.output_node.args[0])
+    needless = {
+        i for i, n in enumerate(outs[count:], count) if not isinstance(n, Node) or n.op == "placeholder" or n in outs[:i]
+    }
+    _drop(forward, needless)
+    return needless
+
+
+def _drop(module: GraphModule, places: set[int]) -> None:
+    """Outputs that nobody wants."""
+    node = module.graph.output_node
+    node.args = (tuple(n for i, n in enumerate(node.args[0]) if i not in places),)
+    module.changed()
 
 
 # --- compilers --------------------------------------------------------------------------------------------------------

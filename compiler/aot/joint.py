@@ -264,9 +264,9 @@ class _Finish:
             except RuntimeError as e:
                 error = e
             aliasing.separate_gradients(self.tracer, nodes, gradients)
-        outputs = [*nodes, *(g for g in gradients if g is not None)]
+        found = list(dict.fromkeys(g for g in gradients if g is not None))  # one tensor for equal ones: the engine copies it
+        outputs = [*nodes, *found]
         self.tracer.graph.output(tuple(outputs))
-        where = iter(range(len(nodes), len(outputs)))
         joint = Joint(
             module=GraphModule(self.tracer.attributes, self.tracer.graph, "Joint" if tangents else "Forward"),
             primals=self.examples,
@@ -278,7 +278,7 @@ class _Finish:
             devices=[n.meta["val"].device for n in nodes],
             bases=self.bases,
             tangents=tangents,
-            gradients=[None if g is None else next(where) for g in gradients],
+            gradients=[None if g is None else len(nodes) + found.index(g) for g in gradients],
             requires=[t.requires_grad for t in self.tensors],
             error=error,
         )

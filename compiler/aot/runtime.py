@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.aot.ahead import Forward
 from compiler.aot.joint import Joint, Mutation
 from compiler.aot.overlap import base_array
 from compiler.aot.trace import Chain
@@ -54,6 +55,7 @@ class Compiled:
     extras: int = 0  # outputs of ``forward`` after the joint's forward outputs
     double: Callable[..., Any] | None = None
     donated: list[bool] = field(default_factory=list)  # which of ``saved`` the backward may overwrite
+    ahead: Forward | None = None  # ``forward``, where it may give the gradients too
     hold: bool = False  # keep all inputs for second derivatives, also those that nobody else keeps
 
 
@@ -118,6 +120,7 @@ def _text(c: Compiled) -> tuple[str, dict[str, Any]]:
     _sizes(w, c, args)
     arrays += _states(w, joint)
     outs = [f"o{k}" for k in range(joint.forward_outputs)] + [f"e{k}" for k in range(c.extras)]
+    outs += ["*ahead"] if c.ahead is not None else []
     w.add(f"{_unpack(outs)}forward([{', '.join(arrays)}])")
     for generator, used in joint.drawn:
         w.add(f"{w.name('generator', generator)}.offset += {_size(used)}")
@@ -225,7 +228,8 @@ def _node(w: _Writer, c: Compiled, args: list[str], made: list[int]) -> None:
     primals = f"({''.join(_held(c, i, a) + ', ' for i, a in enumerate(args))})" if c.double is not None else "()"
     states = "".join(f"r{i}, " for i in range(len(joint.draws)))
     shapes = "".join(f"o{k}.shape, " for k in joint.tangents)
-    w.add(f"node.whole = backward([{', '.join(values)}], ({shapes}), {primals}, ({states}))")
+    ahead = ", ahead" if c.ahead is not None else ""
+    w.add(f"node.whole = backward([{', '.join(values)}], ({shapes}), {primals}, ({states}){ahead})")
     if alive:
         w.add(f"node.saved = [{', '.join(alive)}]")
 
@@ -263,8 +267,9 @@ def _backward_of(c: Compiled) -> Callable[..., Any]:
     run, double, error = c.backward, c.double, joint.error
     tangents = range(len(joint.tangents))
     donated = [i for i, given in enumerate(c.donated) if given]
+    known = c.ahead.gradients if c.ahead is not None else lambda *_: None
 
-    def backward(saved: list[Any], shapes: Any, primals: tuple[Tensor, ...], states: tuple[Any, ...]) -> Any:
+    def backward(saved: list[Any], shapes: Any, primals: tuple[Tensor, ...], states: tuple[Any, ...], ahead: Any = ()) -> Any:
         def whole(cotangents: list[Any], create_graph: bool, retain_graph: bool) -> list[Any]:
             if error is not None:
                 raise error
@@ -272,12 +277,14 @@ def _backward_of(c: Compiled) -> Callable[..., Any]:
             if create_graph:
                 assert double is not None
                 return _masked(double(primals, states, cotangents, shapes), where, absent)
-            assert run is not None
-            kept = list(saved)
-            if retain_graph:  # a later backward wants them as they are
-                for i in donated:
-                    kept[i] = kept[i].copy()
-            given = run(kept + [x.array(g, shape) for x, g, shape in zip(layouts, cotangents, shapes, strict=True)])
+            given: Sequence[Any] | None = known(cotangents[0], ahead, retain_graph)
+            if given is None:
+                assert run is not None
+                kept = list(saved)
+                if retain_graph:  # a later backward wants them as they are
+                    for i in donated:
+                        kept[i] = kept[i].copy()
+                given = run(kept + [x.array(g, shape) for x, g, shape in zip(layouts, cotangents, shapes, strict=True)])
             made = {n: Tensor._wrap(given[n], device) for n, device in devices.items()}
             for n, j in handed_on.items():
                 made[n] = cotangents[j] if cotangents[j] is not None else made[n]

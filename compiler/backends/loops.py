@@ -66,7 +66,9 @@ def through_loops(
         return compile_loops(module, codegen_for(module), config)
 
     def partition(joint: GraphModule, forward_outputs: int) -> tuple[Any, ...]:
-        return min_cut(joint, forward_outputs, config.activation_memory_budget)
+        ahead = config.gradients_ahead and not config.deterministic  # which of the two ways is taken depends on the past
+        forward, backward, report = min_cut(joint, forward_outputs, config.activation_memory_budget, ahead=ahead)
+        return forward, backward, report.ahead
 
     memory = Memory([name, config.key()], lambda found: _again(found[0], found[1], config)) if name and config.cache and not config.verify else None
     return aot_autograd(compiler, partition_fn=partition, memory=memory)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from compiler.config import config
 from compiler.ir.graph import Node
 from compiler.ir.module import GraphModule
 from compiler.partition import cost
+from compiler.partition.ahead import forward_with_gradients, refusal
 from compiler.partition.cost import Joint
 from compiler.partition.mincut import Cut, find_cut, split
 from compiler.partition.report import Report, human, make_report
@@ -29,14 +30,15 @@ UNITS = 2000  # resolution of the knapsack's weights
 
 
 def min_cut(
-    module: GraphModule, num_fwd_outputs: int, budget: float | None = None
+    module: GraphModule, num_fwd_outputs: int, budget: float | None = None, *, ahead: bool = False
 ) -> tuple[GraphModule, GraphModule, Report]:
     """Split a joint graph into (forward, backward, report).
 
     ``module`` takes inputs, then tangents (placeholders named ``tangents_i``), and returns ``num_fwd_outputs`` results,
     then gradients, some of them None.  The forward returns the results, then what it saves; the backward takes what
     was saved, then the tangents.  ``budget`` (``config.activation_memory_budget`` if not given) scales the memory the
-    cut would take.  ValueError for a budget outside of [0, 1].
+    cut would take.  ValueError for a budget outside of [0, 1].  ``ahead``: look whether a forward with the gradients of
+    a scalar loss in it is worth having; the report holds it.
     """
     budget = config.activation_memory_budget if budget is None else budget
     if not 0 <= budget <= 1:
@@ -44,14 +46,20 @@ def min_cut(
     joint = Joint.of(module.graph, num_fwd_outputs)
     cut = choose(joint, budget)
     report = make_report(joint, cut, budget)
+    if ahead and len(joint.tangents) == 1:
+        report = replace(report, waits=refusal(joint, cut) if budget == 1 else "memory is short")
     demanded = any(n.meta.get("recompute") == "must" for n in joint.forward)  # what such a region reads is kept for it
     if report.saved_bytes > report.eager_bytes and not demanded:
         raise AssertionError(f"the partition saves {report.saved_bytes} bytes, eager {report.eager_bytes}\n{report}")
     forward, backward = split(module, joint, cut)
+    if report.waits == "":
+        report = replace(report, ahead=forward_with_gradients(module, joint, cut, forward))
     if logs.enabled("partition"):
         logs.artifact("partition", "report", str(report), suffix=".txt")
         logs.artifact("partition", "forward", forward.code)
         logs.artifact("partition", "backward", backward.code)
+        if report.ahead is not None:
+            logs.artifact("partition", "forward and gradients", report.ahead.code)
     return forward, backward, report
 
 

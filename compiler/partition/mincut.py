@@ -106,8 +106,7 @@ class Prices:
 def split(module: GraphModule, joint: Joint, cut: Cut) -> tuple[GraphModule, GraphModule]:
     """The forward, whose outputs are the results and the saved values, and the backward, which takes the saved values
     and the tangents.  Nodes that backward computes again stand right before their first use."""
-    order = {n: i for i, n in enumerate(joint.graph.nodes)}
-    saved = sorted(cut.saved, key=order.__getitem__)
+    saved = in_order(joint, cut)
     backward = _backward_graph(joint, saved)
     sizes = _loose_sizes(backward, joint)
     forward = Graph()
@@ -115,11 +114,16 @@ def split(module: GraphModule, joint: Joint, cut: Cut) -> tuple[GraphModule, Gra
     for p in joint.inputs:
         done[p] = forward.node_copy(p)
     results = [*joint.forward_outputs, *saved]
-    _emit(forward, done, nodes_in(results))
+    emit(forward, done, nodes_in(results))
     forward.output((*map_nodes(tuple(results), done.__getitem__), *sizes.values()))
     fw = GraphModule(module.attributes, forward, "Forward")
     bw = GraphModule(module.attributes, backward, "Backward")
     return fw, bw
+
+
+def in_order(joint: Joint, cut: Cut) -> list[Node]:
+    """What is saved, in the order of the graph."""
+    return [n for n in joint.graph.nodes if n in cut.saved]
 
 
 def _backward_graph(joint: Joint, saved: list[Node]) -> Graph:
@@ -131,8 +135,8 @@ def _backward_graph(joint: Joint, saved: list[Node]) -> Graph:
         done[n] = new
     for n in joint.graph.nodes:
         if n in joint.backward and n not in done:
-            _emit(graph, done, [n])
-    _emit(graph, done, nodes_in(joint.gradients))
+            emit(graph, done, [n])
+    emit(graph, done, nodes_in(joint.gradients))
     for n, new in done.items():
         if n in joint.forward and new.op == "call_function":
             new.meta["recomputed"] = True
@@ -140,7 +144,7 @@ def _backward_graph(joint: Joint, saved: list[Node]) -> Graph:
     return graph
 
 
-def _emit(graph: Graph, done: dict[Node, Node], wanted: list[Node]) -> None:
+def emit(graph: Graph, done: dict[Node, Node], wanted: list[Node]) -> None:
     """Copy ``wanted`` and what they need, operands first."""
     stack = list(reversed(wanted))
     while stack:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from compiler.ir import meta
 from compiler.ir.graph import Node
+from compiler.ir.module import GraphModule
 from compiler.partition import cost
 from compiler.partition.cost import Joint
 from compiler.partition.mincut import Cut
@@ -38,6 +39,8 @@ class Report:
     eager_bytes: int
     recompute_ns: float
     budget: float = 1.0
+    waits: str | None = None  # why gradients wait for the backward; "": they need not; None: nobody asked
+    ahead: GraphModule | None = None  # the forward that gives them too
 
     @property
     def ratio(self) -> float:
@@ -49,6 +52,9 @@ class Report:
         lines = [f"saved for backward: {human(self.saved_bytes)}, eager {human(self.eager_bytes)} ({times})"]
         if self.inputs:
             lines.append(f"inputs kept: {', '.join(self.inputs)}")
+        if self.waits is not None:
+            where = f"in the backward: {self.waits}" if self.waits else "in the forward, for a cotangent of one"
+            lines.append(f"gradients {where}")
         lines += ["", "saved", *_table(self.saved)] if self.saved else []
         if self.recomputed:
             counts = Counter(e.op for e in self.recomputed)
