@@ -99,6 +99,15 @@ def test_a_scan_of_columns_is_not_joined_row_by_row(rows: int, columns: int, mac
 
 
 @WAYS
+@pytest.mark.parametrize("shape", [(64, 40), (300, 70), (1 << 17,), (3, 64, 40)])
+def test_a_large_scan_keeps_the_order_of_its_loops(shape: tuple[int, ...], machine: str) -> None:
+    """A sum may go row by row, or in parts; a scan of columns may not."""
+    x = tensor(np.arange(int(np.prod(shape))).reshape(shape) % 3 - 1, dtypes.float32)
+    for d in range(len(shape)):
+        same_bits(lambda x, d=d: ops.cumsum(ops.mul(x, 2.0), dim=d), x, machine=machine, numerics="fast")
+
+
+@WAYS
 def test_complex_numbers_are_computed_as_by_eager(machine: str) -> None:
     x = tensor([[3.75, 3.5], [-0.5, 2.0]])
 

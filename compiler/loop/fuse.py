@@ -327,7 +327,8 @@ def outer_reduction(nest: Nest) -> bool:
 
 
 def combinable(nest: Nest) -> bool:
-    return nest.init is not None and nest.init.combine in COMBINABLE and len(nest.post) == 1
+    """May parts of the result be made in any order and joined?  Not those of a scan, each of which is a result."""
+    return nest.init is not None and nest.init.combine in COMBINABLE and len(nest.post) == 1 and not nest.scan
 
 
 def with_the_grain(nest: Nest) -> Nest:
