@@ -16,19 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 Span = tuple[str, int, int]  # a space of memory, first byte, byte after the last
 
 
 @dataclass(frozen=True)
 class Work:
-    """Something that a graph does.  ``share``: of the card that it fills; ``us``: how long it takes with the card to itself."""
+    """Something that a graph does.  ``share``: of the card that it fills; ``us``: how long it takes with the card to itself.
+    ``alone``: it takes all registers or shared memory of a multiprocessor, so that nothing runs beside it."""
 
     name: str
     reads: tuple[Span, ...]
     writes: tuple[Span, ...]
     share: float = 1.0
     us: float = 1.0
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,15 @@ class Placed:
 
 @dataclass(frozen=True)
 class Rule:
-    """``lanes``: at most so many.  ``hop``: microseconds until another lane sees that a work is done.  A work leaves the line if it
-    fills at most ``share`` of the card and the line gets shorter by ``gain`` microseconds; a plan is worth it if the line gets
-    shorter by ``least``."""
+    """``lanes``: at most so many.  ``hop``: microseconds until another lane sees that a work is done.  A work leaves the line if
+    the line gets shorter by ``gain`` microseconds.  All that together has to make it shorter by ``least`` microseconds and by
+    ``part`` of it: the model is rough."""
 
     lanes: int = 3
     hop: float = 1.5
-    share: float = 0.8
     gain: float = 0.5
     least: float = 4.0
+    part: float = 0.03
 
 
 RULE, CHAIN = Rule(), Rule(lanes=1)
@@ -113,22 +116,27 @@ def planned(works: Sequence[Work], rule: Rule | None = None) -> list[Placed]:
             best, better = min((_length(works, needed, t, rule), t) for t in tried)
             if best <= took - rule.gain:
                 lanes, took = better, best
-        if whole - took >= rule.least:
+        if whole - took >= max(rule.least, rule.part * whole):
             return waits(needed, lanes)
     return [Placed()] * len(works)
 
 
 def _candidates(works: Sequence[Work], needed: Sequence[frozenset[int]], rule: Rule) -> list[int]:
-    """Works that leave room beside them, first those that the rest is in the least hurry for."""
+    """Works that leave room beside them, and beside which others do, first those that the rest is in the least hurry for."""
     begin: list[float] = []  # at the earliest
     for need in needed:
         begin.append(max((begin[j] + works[j].us for j in need), default=0.0))
     longest = max(b + w.us for b, w in zip(begin, works, strict=True))
-    end = [longest] * len(works)  # at the latest
+    end, use = [longest] * len(works), [len(works)] * len(works)  # at the latest; who needs it first
     for i in reversed(range(len(works))):
         for j in needed[i]:
-            end[j] = min(end[j], end[i] - works[i].us)
-    found = [i for i, w in enumerate(works) if w.share <= rule.share and w.us * (1 - w.share) >= rule.gain]
+            end[j], use[j] = min(end[j], end[i] - works[i].us), i
+    beside = [0.0, *accumulate(0.0 if w.alone else w.us for w in works)]
+    found = []
+    for i, w in enumerate(works):
+        others = beside[use[i]] - beside[max(needed[i], default=-1) + 1] - (0.0 if w.alone else w.us)
+        if min(w.us, others) * (1 - w.share) >= rule.gain:
+            found.append(i)
     hurry = {i: begin[i] + works[i].us - end[i] for i in found}
     return sorted(found, key=lambda i: hurry[i])[: max(8, PATIENCE // len(works))]
 

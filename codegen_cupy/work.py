@@ -21,6 +21,7 @@ from codegen_cupy.schedule import MULTIPROCESSORS
 LATENCY, MEMORY = 2.0, 3.5e6
 PLAIN, TF32, HALF = 25e6, 150e6, 300e6
 RESIDENT = 1024  # threads that keep a multiprocessor busy
+ALONE = 64 << 10  # bytes of shared memory of a kernel beside which no other runs
 TILE, DEPTH = 64, 512  # of a product, about: what a block makes, and the least it sums up
 
 COPY = Source(
@@ -64,9 +65,11 @@ class Works:
         reads, writes = ([self.span(b) for b in dict.fromkeys(bs)] for bs in effects(step))
         if isinstance(step, Product):
             us, share, name = *_product(step), f"product {step.m} x {step.n} x {step.k}"
+            alone = step.tf32 or step.dtype.itemsize == 2
         else:
             us, share, name = *_launch(step, sum(self.size.get(b, 0) for b in step.buffers)), step.source.name
-        return Work(name, tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes)), share, us)
+            alone = step.source.shared >= ALONE
+        return Work(name, tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes)), share, us, alone and share > 0.5)
 
     def fill(self, name: str, span: Span) -> Work:
         """Memory set to one value."""

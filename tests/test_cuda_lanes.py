@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def drawn(seed: int) -> list[Work]:
 def test_plans_order_what_touches_the_same_bytes_and_no_wait_is_idle(seed) -> None:
     works, draw = drawn(seed), random.Random(seed)
     needed = lanes.needs(works)
-    for p in (lanes.planned(works, Rule(hop=0.0, share=1.0, least=0.0)), lanes.waits(needed, [draw.randrange(4) for _ in works])):
+    for p in (lanes.planned(works, Rule(hop=0.0, least=0.0, part=0.0)), lanes.waits(needed, [draw.randrange(4) for _ in works])):
         assert not lanes.unordered(works, p)
         for i, placed in enumerate(p):
             assert all(lanes.unordered(works, lanes.without(p, i, j)) for j in placed.after)
@@ -102,6 +103,10 @@ def test_a_chain_and_what_gains_little_stay_in_line() -> None:
     free = [work("a", b) for b in "bcdef"]
     assert max(p.lane for p in lanes.planned(free)) == 2
     assert {p.lane for p in lanes.planned(free, lanes.CHAIN)} == {0}
+    lone = [replace(w, alone=True) for w in free]  # nothing runs beside any of them
+    assert {p.lane for p in lanes.planned(lone)} == {0}
+    long = [work("a", "b", share=1.0, us=4000), *free]  # some microseconds of many
+    assert {p.lane for p in lanes.planned(long)} == {0}
 
 
 def test_a_plan_prints() -> None:
