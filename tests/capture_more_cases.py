@@ -605,6 +605,16 @@ def class_attribute_assignment(x):
 
 
 # --- break with a named reason ----------------------------------------------------------------------------------------
+@whole
+def checks_of_data(x):
+    assert torch.isfinite(x).all(), "not finite"
+    total = x.square().sum()
+    if total < 0:
+        message = f"negative: {total}"
+        raise ValueError(message)
+    return x / total
+
+
 @breaks("TT0201")
 def prints(x):
     print("", end="")
@@ -711,3 +721,11 @@ def asked(x):
 @breaks("TT0202")
 def weak_reference(x):
     return x + (weakref.ref(HOOKED)() is HOOKED)
+
+
+def asserts(x, items):
+    """Here, because pytest writes the assertions of its own files anew."""
+    items.append(1)
+    assert (x > 0).all(), f"not all of {x} positive"
+    items.append(2)
+    return x.log()

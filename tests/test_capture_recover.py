@@ -6,16 +6,19 @@ import contextlib
 import random
 import traceback
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from capture_helpers import Counted, same
+from capture_more_cases import asserts
 
 import tinytorch as torch
 from compiler.backends.eager import eager
 from compiler.capture import entry
+from compiler.errors import Unsupported
 from tinytorch import nn
 
 LOG: list[Any] = []
@@ -188,6 +191,101 @@ def test_the_users_line_is_in_the_traceback(fn: Callable[..., Any], line: str, b
         shown = [str(f.line) for f in traceback.extract_tb(caught.value.__traceback__)]
         assert any(text == line or text.endswith(f"in {fn.__name__}: {line}") for text in shown), shown
         assert type(caught.value.__context__) in (type(None), np.linalg.LinAlgError)
+
+
+def refuses(x, items):
+    for i in range(2):
+        if x[i] < 0 or torch.isnan(x[i]):
+            message = f"number {i}"
+            raise FloatingPointError(message) from KeyError(i)
+        items.append(i)
+    return x + 1
+
+
+def refuses_at_the_end(x, items):
+    def checked(y):
+        if not torch.isfinite(y).all():
+            raise RefusedError(y)
+        return y
+
+    items.append(checked(x.sqrt()))
+    return checked(1 / x)
+
+
+def trains_or_refuses(x, items):
+    w = x.clone().requires_grad_() if torch.compiler.is_compiling() is None else x * 1
+    loss = (w * 2).sum()
+    if loss < 0:
+        raise RefusedError(loss)
+    items.append(loss)
+    return loss * 2
+
+
+def switches(x, items):
+    """The side that raises is the one that is not jumped to, or the one that is."""
+    if x.sum() >= 0:
+        y = x * 2
+    else:
+        raise ValueError(items)
+    return y
+
+
+class RefusedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "numba"])
+@pytest.mark.parametrize("fn", [asserts, refuses, refuses_at_the_end, trains_or_refuses, switches])
+def test_a_branch_of_which_one_side_raises_is_a_check(fn: Callable[..., Any], backend: str) -> None:
+    """One graph, and eager's exception, cause, state and line when the check fails."""
+
+    def outcome(call: Any, values: list[float]) -> Any:
+        items: list[Any] = []
+        x = torch.tensor(values, requires_grad=True)
+        try:
+            result = call(x, items)
+            result.sum().backward()
+        except (AssertionError, ArithmeticError, ValueError, RefusedError) as e:
+            result = type(e), str(e), repr(e.__cause__), [f.line for f in traceback.extract_tb(e.__traceback__) if f.name == fn.__name__]
+        return result, items, x.grad
+
+    compiled = torch.compile(fn, backend=backend, fullgraph=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for values in ([1.0, 2.0], [-1.0, 0.5], [3.0, 1.0], [float("nan"), 1.0], [0.0, 1.0], [2.0, -1.0]):
+            assert same(outcome(compiled, values), outcome(fn, values)), values
+
+
+def test_a_check_that_the_program_catches_or_that_leads_elsewhere_is_a_branch() -> None:
+    def caught(x):
+        try:
+            if x[0] < 0:
+                raise ValueError
+        except ValueError:
+            return x - 1
+        return x + 1
+
+    def returns(x):
+        return x * 2 if x[0] < 0 else x * 3
+
+    for fn in (caught, returns):
+        compiled = Counted(fn)
+        for first in (1.0, -1.0):
+            x = torch.tensor([first, 2.0])
+            assert same(compiled(x), fn(x))
+        with pytest.raises(Unsupported, match="branch on tensor data"):
+            torch.compile(fn, backend="eager", fullgraph=True)(x)
+
+
+def test_distributions_are_checked_inside_of_a_graph() -> None:
+    def log_prob(loc, scale, x):
+        return torch.distributions.Normal(loc, scale).log_prob(x).sum()
+
+    compiled = torch.compile(log_prob, fullgraph=True)
+    loc, scale, x = torch.zeros(3), torch.ones(3), torch.arange(3.0)
+    torch.testing.assert_close(compiled(loc, scale, x), log_prob(loc, scale, x))
+    with pytest.raises(ValueError, match="scale to be positive"):
+        compiled(loc, -scale, x)
 
 
 def test_nothing_is_kept_where_nothing_can_be_lost() -> None:

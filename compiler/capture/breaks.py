@@ -36,7 +36,8 @@ def _row(id: str, name: str, explanation: str, hint: str) -> Break:
 TENSOR_BRANCH = _row(
     "TT0101",
     "branch on tensor data",
-    "The truth of a tensor is known only when the graph has run, so both sides of the branch are compiled apart.",
+    "The truth of a tensor is known only when the graph has run, so both sides of the branch are compiled apart. On a CPU an "
+    "assertion, or another branch of which one side only raises, breaks nothing: the graph raises, and eager says what.",
     "Use torch.where, or decide on shapes and Python values.",
 )
 SCALAR_OUTPUT = _row(

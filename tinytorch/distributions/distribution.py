@@ -68,5 +68,5 @@ class Distribution:
 
 def require(ok: Tensor, what: str, value: Any) -> None:
     """ValueError unless all of ``ok``."""
-    if not bool(ok.all()):
+    if not ok.all():
         raise ValueError(f"Expected parameter {what}, but found invalid values:\n{value}")

@@ -56,3 +56,13 @@ def log_softmax(input: Any, dim: int, dtype: DType | None = None) -> Any:
     x = _below_max(x, dims)
     total = TABLE["sum"](TABLE["exp"](x), dim=dims, keepdim=True)
     return _end(TABLE["sub"](x, TABLE["log"](total)), kind)
+
+
+def require_truth(input: Any, wanted: bool) -> Any:
+    """IndexError unless ``bool(input)`` is ``wanted``: how a captured graph stands for a branch whose other side raises.
+
+    Written as a lookup, which every stage knows to check; what it gives is of no use.
+    """
+    wrong = TABLE["eq"](input, 0) if wanted else TABLE["ne"](input, 0)
+    row = TABLE["full"](shape=(1,), value=0, dtype=dtypes.int64, device=input.device)
+    return TABLE["gather"](row, TABLE["cast"](TABLE["view"](wrong, shape=(1,)), dtype=dtypes.int64), dim=0)

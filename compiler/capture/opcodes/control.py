@@ -1,12 +1,13 @@
 """Jumps and loops.
 
-Stage: capture.  See ``stack``.  A jump on the truth of a tensor is a break (``protocol.truth`` says so).
-Read next: ``calls``.
+Stage: capture.  See ``stack``.  A jump on the truth of a tensor is a break (``protocol.truth`` says so), unless one side only
+raises (``checked``).  Read next: ``calls``.
 """
 
 from __future__ import annotations
 
 from compiler.capture.instrs import VERSION, Instr
+from compiler.capture.opcodes import checked
 from compiler.capture.opcodes.frame_type import Ops
 from compiler.capture.values.base import ConstantValue
 
@@ -18,11 +19,11 @@ class ControlOps(Ops):
     JUMP_BACKWARD = JUMP_BACKWARD_NO_INTERRUPT = JUMP = JUMP_NO_INTERRUPT = JUMP_FORWARD
 
     def POP_JUMP_IF_TRUE(self, instr: Instr) -> None:
-        if self.tx.protocol.truth(self.tx, self.pop()):
+        if checked.truth(self, self.pop(), instr):
             self.jump(instr.target)
 
     def POP_JUMP_IF_FALSE(self, instr: Instr) -> None:
-        if not self.tx.protocol.truth(self.tx, self.pop()):
+        if not checked.truth(self, self.pop(), instr):
             self.jump(instr.target)
 
     def POP_JUMP_IF_NONE(self, instr: Instr) -> None:

@@ -20,6 +20,7 @@ class Ops:
 
     tx: Tracer
     fn: UserFunction
+    instrs: list[Instr]
     stack: list[Value]
     locals: dict[str, Value]
     cells: dict[str, CellValue]

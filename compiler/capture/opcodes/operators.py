@@ -6,6 +6,7 @@ Stage: capture.  See ``stack``.  Read next: ``containers``.
 from __future__ import annotations
 
 from compiler.capture.instrs import Instr
+from compiler.capture.opcodes import checked
 from compiler.capture.opcodes.frame_type import Ops
 from compiler.capture.values.base import FALSE, TRUE, ConstantValue
 from compiler.capture.values.sequence import SliceValue
@@ -32,7 +33,10 @@ class OperatorOps(Ops):
 
     def TO_BOOL(self, instr: Instr) -> None:
         """3.13: conditional jumps want a bool."""
-        self.push(TRUE if self.tx.protocol.truth(self.tx, self.pop()) else FALSE)
+        value = self.pop()
+        if not checked.kept_for_jump(self, value):
+            value = TRUE if self.tx.protocol.truth(self.tx, value) else FALSE
+        self.push(value)
 
     def BINARY_OP(self, instr: Instr) -> None:
         b, a = self.pop(), self.pop()
@@ -44,7 +48,7 @@ class OperatorOps(Ops):
         b, a = self.pop(), self.pop()
         name = instr.arg.name
         found = self.tx.protocol.compare(self.tx, COMPARE[name.removesuffix("_CAST")], a, b)
-        if name.endswith("_CAST"):
+        if name.endswith("_CAST") and not checked.kept_for_jump(self, found):
             found = TRUE if self.tx.protocol.truth(self.tx, found) else FALSE
         self.push(found)
 
