@@ -30,11 +30,13 @@ COMPUTE = {
 FAST_TF32 = 77
 ALGORITHM = 64  # bytes that describe an algorithm
 WORKSPACE = 32 << 20
-#: ``CUBLASLT_EPILOGUE_BIAS`` and ``_GELU``, which add up, and what the descriptor calls the epilogue and its vector.  The library
-#: could sum an operand's columns too, for a bias's gradient; that takes the product longer than a kernel of ours takes to
-#: read the operand.
-BIAS, GELU = 4, 32
-EPILOGUE, VECTOR = 7, 8
+#: What a product ends in: ``CUBLASLT_EPILOGUE_BIAS``, ``_GELU`` and so on, which add up; and what the descriptor calls the
+#: epilogue, its vector and its matrix.  The library could also sum columns, of an operand or the result, for a bias's gradient;
+#: that takes the product longer than a kernel of ours takes to read them (``DGELU_BGRAD`` of 16384x3072x768: 432 us for 144).
+EPILOGUES = {"bias": 4, "gelu": 32, "aux": 128, "dgelu": 192}
+EPILOGUE, VECTOR, MATRIX, MATRIX_LEAD = 7, 8, 11, 12
+#: How often a kernel in their place would go through the result's bytes, beside the product.
+PASSES = {"gelu": 2, "dgelu": 3}
 #: The library's choices are timed for products of about so many microseconds, at so many multiply-adds in each; with
 #: ``max-autotune``, from so many multiply-adds.
 WORTH, FAST_RATE, SLOW_RATE, TUNED = 25, 300_000_000, 25_000_000, 1 << 28
@@ -77,13 +79,18 @@ def library() -> ctypes.CDLL | None:
 def _sizes(p: Product) -> list[int]:
     """Bytes of each operand."""
     matrices = [((p.batch - 1) * m.stride + m.cols * m.ld) * p.dtype.itemsize for m in (p.a, p.b, p.d)]
-    return matrices + [matrices[2] if word == "add" else p.m * p.dtype.itemsize for word in p.operands]
+    return matrices + [p.m * p.dtype.itemsize if word == "bias" else matrices[2] for word in p.operands]
 
 
 def worth_timing(p: Product) -> bool:
     """Does it take so long that some percent matter?"""
     rate = SLOW_RATE if p.dtype.itemsize >= 4 and not p.tf32 else FAST_RATE
     return p.m * p.n * p.k * p.batch >= (rate * WORTH if not p.tuned else TUNED)
+
+
+def passes(p: Product) -> int:
+    """How often a kernel would go through the result's bytes to do what the product could leave to one."""
+    return sum(PASSES.get(word, 0) for word in p.then)
 
 
 def _ok(code: int, what: str) -> None:
@@ -119,7 +126,7 @@ class Handle:
         with self.lock:
             if key not in self.plans:
                 made = self.plans[key] = Prepared(self, p)
-                if worth_timing(p) and (len(made.choices) > 1 or "gelu" in p.then) and not config.deterministic:
+                if worth_timing(p) and (len(made.choices) > 1 or passes(p)) and not config.deterministic:
                     self._choose(made)
             if not self.plans[key].wins:
                 raise RuntimeError(f"a kernel is faster than the GELU of {p}")
@@ -153,11 +160,11 @@ class Handle:
             self.noise(block, size, p.dtype)
         memory, stream = [b.ptr for b in blocks], self.stream()
         took = tune(made, self.timer, memory, stream)
-        if "gelu" in p.then:  # or the rest, and a kernel that reads and writes the result once more
-            rest = Prepared(self, replace(p, then=p.operands))
+        if passes(p):  # or the rest, and a kernel
+            rest = Prepared(self, replace(p, then=tuple(w for w in p.then if w in ("bias", "add"))))
             apart = tune(rest, self.timer, memory, stream)
-            once = self.alloc(sizes[2])
-            apart += self.timer(lambda: once.copy_from_device_async(blocks[2], sizes[2]))
+            twice = self.alloc(sizes[2])
+            apart += self.timer(lambda: twice.copy_from_device_async(blocks[2], sizes[2])) / 2 * passes(p)
             made.wins = took < apart
         return True
 
@@ -182,14 +189,16 @@ class Prepared:
         for attribute, m in ((3, p.a), (4, p.b)):
             self._set(attribute, ctypes.c_int32(int(m.transposed)))
         self.matrix = p.then.index("add") if "add" in p.then else None
-        self.vector = p.then.index("bias") if "bias" in p.then else None
         self.wins = True  # over a kernel for the GELU
-        words = {"bias": BIAS, "gelu": GELU}
-        epilogue = sum(words.get(word, 0) for word in p.then)
+        epilogue = sum(EPILOGUES.get(word, 0) for word in p.then)
         if epilogue:
             self._set(EPILOGUE, ctypes.c_int32(epilogue))
-        if self.vector is not None:
-            self._set(VECTOR, ctypes.c_void_p(handle.workspace(0)))  # any aligned address, for the choice
+        told = {"bias": VECTOR, "aux": MATRIX, "dgelu": MATRIX}
+        self.told = [(told[word], n) for n, word in enumerate(p.operands) if word in told]
+        for attribute, _ in self.told:
+            self._set(attribute, ctypes.c_void_p(handle.workspace(0)))  # any aligned address, for the choice
+            if attribute == MATRIX:
+                self._set(MATRIX_LEAD, ctypes.c_int64(p.d.ld))
         self.layouts = [self._layout(m) for m in (p.a, p.b, p.d)]
         numbers: dict[int, Any] = {0: ctypes.c_float * 1, 1: ctypes.c_double * 1, 4: ctypes.c_float * 2, 5: ctypes.c_double * 2}
         number = numbers[scale]
@@ -251,14 +260,15 @@ class Prepared:
     def run(self, a: int, b: int, d: int, *more: int) -> None:
         """Enqueue the product on memory at these addresses: factors, result, a further one per word of ``then``, and
         last the stream."""
-        if self.vector is None:
+        if not self.told:
             return self.enqueue(a, b, d, *more)
         with self.handle.lock:  # the vector is told to the descriptor, which equal products share
-            self._set(VECTOR, ctypes.c_void_p(more[self.vector]))
+            for attribute, n in self.told:
+                self._set(attribute, ctypes.c_void_p(more[n]))
             self.enqueue(a, b, d, *more)
 
     def enqueue(self, a: int, b: int, d: int, *more: int) -> None:
-        """As ``run``, with the vector that the descriptor knows."""
+        """As ``run``, with the vector and the matrix that the descriptor knows."""
         pd, stream = ctypes.c_void_p(d), more[-1]
         pc = ctypes.c_void_p(more[self.matrix]) if self.matrix is not None else pd
         scratch = ctypes.c_void_p(self.handle.workspace(stream) if self.choice.workspace else 0)

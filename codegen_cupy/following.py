@@ -25,10 +25,10 @@ from codegen_cupy.nest import (
     vectorizable,
 )
 from codegen_cupy.spell import HALVES, to_memory
-from compiler.loop.interp import GELU
 from compiler.loop.ir import Buffer, Init, Kernel, Let, Load, Loop, Stmt, Store, Update
 from compiler.sym.expr import Expr, Int, Symbol, as_int, coefficient, lift
 from tinytorch.dtypes import DType, float32
+from tinytorch.ops.pointwise import GELU
 
 
 @dataclass(frozen=True)

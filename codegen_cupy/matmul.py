@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from codegen_cupy.host import Call, Recipe, Step, View
-from compiler.loop.interp import gelu
+from compiler.loop.interp import finished
 from tinytorch import dtypes
 from tinytorch.dtypes import DType
 from tinytorch.functions.misc import get_float32_matmul_precision
@@ -45,7 +45,8 @@ class Product:
 
     ``buffers`` and ``offsets`` (in elements) are of A, B and D; ``repeats`` holds further offsets, one triple per call,
     where the batches do not lie one stride apart.  ``then`` has a word for each further buffer: "bias", a vector down
-    every column of D; "add", a matrix that lies as D does; and, last and without a buffer, perhaps "gelu".
+    every column of D; "add", a matrix that lies as D does; "aux", such a matrix that receives what D is before its GELU;
+    "dgelu", such a matrix, whose slope under the GELU the product is multiplied by; and, last and without a buffer, "gelu".
     """
 
     dtype: DType
@@ -64,7 +65,7 @@ class Product:
     @property
     def written(self) -> tuple[str, ...]:
         """The buffers that receive results."""
-        return (self.buffers[2],)
+        return (self.buffers[2], *(b for w, b in zip(self.operands, self.buffers[3:], strict=True) if w == "aux"))
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -92,7 +93,7 @@ def products(call: Call, types: Mapping[str, DType], aligned: bool) -> list[Step
     made = describe(x, y, call.outs[0], types[x.buffer], aligned=aligned, tf32=allow_tf32())
     if made is None or "then" not in call.params:
         return [made] if made else []
-    return [followed(made, call.params["then"], more)]
+    return [followed(made, call.params["then"], [*more, *call.outs[1:]])]
 
 
 def followed(p: Product, then: tuple[str, ...], more: list[Any]) -> Product:
@@ -199,13 +200,15 @@ def by_numpy(p: Product, *buffers: int) -> None:
         x, y = (_host(m, p.batch, p.dtype, at).astype(wide) for m, at in ((p.a, pa), (p.b, pb)))
         with np.errstate(all="ignore"):
             out = x @ y
-            for word, at in zip(p.operands, more, strict=True):
-                if word == "bias":
-                    out += _vector(p.m, p.dtype, at)[:, None].astype(wide)
-                else:
-                    out += _host(p.d, p.batch, p.dtype, at).astype(wide)
-            out = gelu(np, out) if "gelu" in p.then else out
+            operands = dict(zip(p.operands, more, strict=True))
+            given = [
+                _vector(p.m, p.dtype, at)[:, None] if word == "bias" else _host(p.d, p.batch, p.dtype, at)
+                for word, at in operands.items() if word != "aux"
+            ]  # fmt: skip
+            out, before = finished(np, p.then, out, [g.astype(wide) for g in given])
             _host(p.d, p.batch, p.dtype, pd)[...] = out.astype(p.dtype.np)
+            if "aux" in operands:
+                _host(p.d, p.batch, p.dtype, operands["aux"])[...] = before.astype(p.dtype.np)
 
 
 def addresses(p: Product, *buffers: int) -> Iterator[tuple[int, ...]]:

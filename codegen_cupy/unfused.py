@@ -6,7 +6,7 @@ IR by hand and go the way of all kernels.  Read next: ``matmul``, ``sources``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +14,9 @@ from codegen_cupy.host import Launch, Recipe, Step
 from codegen_cupy.host import prepare as recipe_of
 from codegen_cupy.matmul import Matrix, Product
 from compiler.loop.build import kernel
-from compiler.loop.interp import GELU
 from compiler.loop.ir import Kernel, Plan, Run
 from tinytorch.dtypes import DType, float32
+from tinytorch.ops.opdef import TABLE
 
 
 def where_refused(recipe: Recipe, refused: Callable[[Product], bool], *, aligned: bool) -> Recipe:
@@ -31,11 +31,16 @@ def taken(p: Product, refused: Callable[[Product], bool], *, aligned: bool) -> l
     """The product, or without its GELU, or without anything."""
     if not p.then or not refused(p):
         return [p]
-    if "gelu" not in p.then:
+    if not any("gelu" in word for word in p.then):
         return apart(p, aligned=aligned)
-    before = taken(replace(p, then=p.operands), refused, aligned=aligned)
     assert not any(p.offsets) and p.d.ld == p.m, p  # the result is a whole buffer
-    return [*before, *_launches(_gelu(p.m * p.n * p.batch * len(p.repeats), p.dtype), (p.buffers[2],), aligned)]
+    given = dict(zip(p.operands, p.buffers[3:], strict=True))
+    out = p.buffers[2]
+    into, then = given.get("aux", out), tuple(w for w in p.operands if w in ("bias", "add"))
+    rest = replace(p, then=then, buffers=(*p.buffers[:2], into, *(given[w] for w in then)), offsets=(0,) * (3 + len(then)))
+    made = _gelu(p.m * p.n * p.batch * len(p.repeats), p.dtype, given)
+    names = tuple(dict.fromkeys((given.get("dgelu", into), out)))
+    return [*taken(rest, refused, aligned=aligned), *_launches(made, names, aligned)]
 
 
 def apart(p: Product, *, aligned: bool = True) -> list[Step]:
@@ -69,14 +74,32 @@ def _addition(d: Matrix, vector: bool, dtype: DType) -> Kernel:
     return kernel(add_after)
 
 
-def _gelu(count: int, dtype: DType) -> Kernel:
-    """``d[i]`` through a GELU by tanh."""
+class Words:
+    """The vocabulary as a kernel written by hand has it: numbers are themselves."""
+
+    def __init__(self, k: Any) -> None:
+        self.k = k
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.k, name)
+
+    def like(self, number: float, _: Any) -> float:
+        """The number."""
+        return number
+
+
+def _gelu(count: int, dtype: DType, given: Mapping[str, str]) -> Kernel:
+    """``out[i] = gelu(x[i])``, where ``x`` may be ``out``; or ``out[i] *= gelu'(x[i])``."""
 
     def gelu_after(k: Any) -> None:
+        x = k.param("x", dtype, (count,), (1,), device="cuda") if "aux" in given or "dgelu" in given else None
         out = k.param("out", dtype, (count,), (1,), device="cuda")
         for i in k.map(count):
-            x = k.cast(k.load(out, i), dtype=float32)
-            inner = k.mul(k.add(x, k.mul(k.mul(k.mul(x, x), x), GELU[0])), GELU[1])
-            k.store(out, i, k.cast(k.mul(k.mul(x, 0.5), k.add(1.0, k.tanh(inner))), dtype=dtype))
+            v = k.cast(k.load(x or out, i), dtype=float32)
+            if "dgelu" in given:
+                made = TABLE["gelu_tanh_grad"].body(Words(k), k.cast(k.load(out, i), dtype=float32), v)
+            else:
+                made = TABLE["gelu_tanh"].body(Words(k), v)
+            k.store(out, i, k.cast(made, dtype=dtype))
 
     return kernel(gelu_after)

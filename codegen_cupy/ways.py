@@ -188,7 +188,7 @@ class Ways:
             return None
         words = call.params.get("then", ())
         if words:
-            if not out.whole:
+            if not out.whole or "aux" in words or "dgelu" in words:
                 return None
             then = after(then, words, call.args[2:], out, dtype)  # type: ignore[arg-type]
         if call.fn == "matmul":

@@ -224,13 +224,13 @@ def test_bias_gelu_and_residual_are_part_of_the_product(on_the_emulator: None, o
 
 
 def test_what_the_library_would_do_after_a_product_ours_does_too(on_the_emulator: None, ours: list[Problem], recipes: list[list[str]]) -> None:
-    def fn(x: Any, w: Any, b: Any, r: Any) -> Any:
-        return F.gelu(r + F.linear(x, w, b), approximate="tanh")
+    def fn(x: Any, w: Any, b: Any, r: Any, v: Any) -> Any:
+        return F.gelu(r + F.linear(x, w, b), approximate="tanh") @ v
 
     with torch.no_grad():
-        shapes = (2, 20, 64), (96, 64), (96,), (2, 20, 96)
+        shapes = (2, 20, 64), (96, 64), (96,), (2, 20, 96), (96, 32)
         both(fn, *(numbers(*s, dtype=torch.bfloat16, seed=n) for n, s in enumerate(shapes)))
-    assert recipes[-1] == ["Memory", "gemm"] and len(ours) == 1
+    assert recipes[-1].count("gemm") == len(ours) == 2
     assert "tanh" in [s.fn for s in ours[0].following.nest.body if isinstance(s, Let)]
 
 

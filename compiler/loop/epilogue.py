@@ -6,20 +6,22 @@ meaning.  Only where no kernel reads the sum and nothing else does, as it adds f
 before another library call, or at the end.  Products of graphics processors only (cublasLt; NumPy's would gain nothing),
 and not where every rounding must be eager's.  Read next: ``fuse``, which would otherwise find a kernel for these nests.
 
-    then=("bias",)   out[i, j] + bias[j]          then=("add",)    out[i, j] + c[i, j]          then=("gelu",)   gelu(out[i, j])
+    then=("bias",)   out[i, j] + bias[j]          then=("add",)    out[i, j] + c[i, j]
+    then=("gelu",)   gelu(out[i, j])              then=("aux", "gelu")   the same, and out itself is a second result
+    then=("dgelu",)  out[i, j] * gelu'(h[i, j])
 
-The library's GELU is the one by tanh, and its tanh is the hardware's, right to 11 bits: so for that formula only (never
-for the exact one), and where a half type rounds its tanh as roughly in eager.
+The GELU is the one by tanh (never the exact one), and the library's is right to some 7e-6 of x: enough for half types only.
+Its zeros have no sign, and of bfloat16 numbers from 2**127 on it makes infinity; so only products and sums may read it.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
 from compiler.loop import ir
-from compiler.loop.interp import GELU
 from compiler.loop.ir import ArrayView, Buffer
 from compiler.loop.lower import ExternCall, Program, numel
 from compiler.loop.nest import Axis, Nest
@@ -27,10 +29,12 @@ from compiler.loop.value import contiguous
 from compiler.sym.expr import lift
 from compiler.sym.simplify import simplify
 from tinytorch.dtypes import DType, bfloat16, float16, float32
+from tinytorch.ops.pointwise import GELU
 
 TYPES = (float32, bfloat16, float16)
 #: Where a product may end in a GELU by tanh.
 GELU_TYPES = (bfloat16, float16)
+ADDED = ("bias", "add")
 Task = Nest | ExternCall
 
 
@@ -58,8 +62,10 @@ class Joiner:
             target = self.buffers[nest.writes[0].buffer]
             if target.device == "cpu" or target.dtype not in TYPES or not nest.pointwise or self.for_kernels(target.name):
                 continue
-            if self.gelus(nest, target):
+            if self.activates(nest):
                 self.activation(nest, target)
+            elif slope_of(nest) is not None and target.dtype in GELU_TYPES:
+                self.slope(nest, target)
             else:
                 self.addition(nest, target)
         self.program.tasks[:] = [self.tasks[n] for n in sorted(self.tasks)]
@@ -69,29 +75,71 @@ class Joiner:
         if buffer in self.outputs:
             return False
         readers = [self.tasks[r] for r in self.readers.get(buffer, ())]
-        if len(readers) == 1 and isinstance(readers[0], Nest):
-            target = self.buffers[readers[0].writes[0].buffer]
-            if self.gelus(readers[0], target) and not self.for_kernels(target.name):
-                return False
+        if any(isinstance(r, Nest) and self.activates(r) and gelu_of(r) in r.body[:1] for r in readers):
+            return False
         return all(isinstance(r, Nest) for r in readers)
 
-    def gelus(self, nest: Nest, target: Buffer) -> bool:
-        """Is the nest the GELU, element by element, of what nobody else reads?"""
-        load, store = gelu_of(nest), nest.body[-1]
-        if load is None or not isinstance(store, ir.Store) or target.dtype not in GELU_TYPES or not same(load.index, store.index):
+    def activates(self, nest: Nest) -> bool:
+        """Is the nest the GELU, element by element, of what a product may be asked for, for readers to whom zeros are alike?"""
+        x, store = gelu_of(nest), nest.body[-1]
+        target = self.buffers[nest.writes[0].buffer]
+        if x is None or not isinstance(store, ir.Store) or target.dtype not in GELU_TYPES or not self.blind(target.name):
             return False
-        return self.readers[load.buffer] == [nest.number] and load.buffer not in self.outputs and self.whole(load.buffer, target)
+        return not isinstance(x, ir.Load) or same(x.index, store.index) and self.whole(x.buffer, target)
+
+    def blind(self, buffer: str) -> bool:
+        """Do only products and sums read it, and some product?"""
+        readers = [self.tasks[r] for r in self.readers.get(buffer, ())]
+        products = [r for r in readers if isinstance(r, ExternCall) and r.step.fn == "matmul"]
+        rest = [r for r in readers if r not in products]
+        return bool(products) and buffer not in self.outputs and all(isinstance(r, Nest) and sums(r) for r in rest)
 
     def activation(self, nest: Nest, target: Buffer) -> None:
-        """The product whose result ``nest`` reads ends in its GELU."""
+        """The product whose result ``nest`` reads ends in its GELU; where others read that, it is a second result."""
         load = gelu_of(nest)
-        call = self.product(load.buffer, target, after=True) if load is not None else None
+        if not isinstance(load, ir.Load):
+            self.sum_and_activation(nest, target)
+            return
+        call = self.maker(load.buffer, target, after=True)
         if call is None or len(self.writers[target.name]) > 1:
             return
-        out = replace(call.step.outs[0], buffer=target.name)
+        before = call.step.outs[0]
+        out = replace(before, buffer=target.name)
+        alone = self.readers[load.buffer] == [nest.number] and load.buffer not in self.outputs
         args = tuple(replace(out, buffer=a.buffer) if w == "add" else a for w, a in words_of(call.step))
-        then = (*call.step.params.get("then", ()), "gelu")
-        step = replace(call.step, args=args, outs=(out,), params={**call.step.params, "then": then})
+        then = (*call.step.params.get("then", ()), *(() if alone else ("aux",)), "gelu")
+        params = {**call.step.params, "then": then}
+        step = replace(call.step, args=args, outs=(out,) if alone else (out, before), params=params)
+        step = replace(step, origin=tuple(dict.fromkeys((*step.origin, *nest.origin))))
+        del self.tasks[nest.number]  # the product stays in its place: all that it needs is there
+        self.settle(call, call.number, step)
+        self.readers[load.buffer].remove(nest.number)
+
+    def sum_and_activation(self, nest: Nest, target: Buffer) -> None:
+        """The GELU of a sum that is nowhere else: if the product can do the sum, then the GELU too."""
+        x, store = gelu_of(nest), nest.body[-1]
+        assert isinstance(x, ir.Let) and isinstance(store, ir.Store)
+        own = needed(nest, x.name)
+        value = self.program.names("v")
+        body = (*(s for s in nest.body[:-1] if s in own), ir.Let(value, "cast", (x.name,), target.dtype), replace(store, value=value))
+        self.addition(replace(nest, body=body), target)
+        made = self.tasks[nest.number]
+        if isinstance(made, ExternCall):
+            params = {**made.step.params, "then": (*made.step.params["then"], "gelu")}
+            self.tasks[nest.number] = replace(made, step=replace(made.step, params=params))
+
+    def slope(self, nest: Nest, target: Buffer) -> None:
+        """``nest`` multiplies a product that nobody else reads by the slope of the GELU somewhere."""
+        found, store = slope_of(nest), nest.body[-1]
+        if found is None or not isinstance(store, ir.Store) or len(self.writers[target.name]) > 1 or not self.blind(target.name):
+            return
+        g, x = found
+        call = self.product(g.buffer, target)
+        if call is None or not all(same(v.index, store.index) and self.whole(v.buffer, target) for v in found):
+            return
+        out = replace(call.step.outs[0], buffer=target.name)
+        args = (*call.step.args, replace(out, buffer=x.buffer))
+        step = replace(call.step, args=args, outs=(out,), params={**call.step.params, "then": ("dgelu",)})
         step = replace(step, origin=tuple(dict.fromkeys((*step.origin, *nest.origin))))
         del self.tasks[call.number]
         self.settle(call, nest.number, step)
@@ -150,12 +198,15 @@ class Joiner:
         """A reader of the buffer now stands elsewhere."""
         self.readers[buffer] = [new if r == old else r for r in self.readers[buffer]]
 
-    def product(self, buffer: str, target: Buffer, *, after: bool = False) -> ExternCall | None:
-        """The product that fills ``buffer`` for one reader, in the type and size of ``target``; ``after``: it may add."""
-        if buffer in self.outputs or len(self.readers.get(buffer, ())) != 1 or len(self.writers.get(buffer, ())) != 1:
-            return None
-        call = self.tasks.get(self.writers[buffer][0])
-        if not isinstance(call, ExternCall) or call.step.fn != "matmul" or ("then" in call.step.params and not after):
+    def product(self, buffer: str, target: Buffer) -> ExternCall | None:
+        """The product that fills ``buffer`` for one reader, in the type and size of ``target``."""
+        alone = buffer not in self.outputs and len(self.readers.get(buffer, ())) == 1
+        return self.maker(buffer, target) if alone else None
+
+    def maker(self, buffer: str, target: Buffer, *, after: bool = False) -> ExternCall | None:
+        """The product that fills ``buffer``, in the type and size of ``target``; ``after``: it may add something."""
+        call = self.tasks.get(self.writers[buffer][0]) if len(self.writers.get(buffer, ())) == 1 else None
+        if not isinstance(call, ExternCall) or call.step.fn != "matmul" or not {*call.step.params.get("then", ())} <= {*(ADDED if after else ())}:
             return None
         return call if self.whole(buffer, target) and plain(call.step.outs[0], self.buffers[buffer]) else None
 
@@ -221,28 +272,61 @@ def writes(t: Task) -> frozenset[str]:
 
 
 # --- a GELU by tanh --------------------------------------------------------------------------------------------------
-def gelu_of(nest: Nest) -> ir.Load | None:
-    """The load whose GELU by tanh is all that ``nest`` stores."""
-    made = {s.name: s for s in nest.body if isinstance(s, ir.Let | ir.Load)}
-    store = nest.body[-1]
+def gelu_of(nest: Nest) -> ir.Load | ir.Let | None:
+    """What the GELU by tanh, which is all that ``nest`` stores, is of: the row, or written out by hand."""
+    if not any(isinstance(s, ir.Let) and s.fn == "tanh" for s in nest.body) or not computes(nest):
+        return None
+    tree = Products(nest)
+    half, found = tree.factors(nest.body[-1].value)  # type: ignore[union-attr]
+    shares = [f for f in found if tree.terms(f)[0] == 1.0 and getattr(tree.terms(f)[1][0], "fn", "") == "tanh"]
+    rest = [f for f in found if f not in shares]
+    if len(shares) != 1 or len(rest) != 1 or not near(half, 0.5):
+        return None
+    x, (_, tanh) = rest[0], tree.terms(shares[0])
+    tree.leaf = x
+    scale, found = tree.factors(tanh[0].args[0])
+    sums = [f for f in found if f is not x]
+    if len(sums) != 1 or not near(scale, GELU[1]):
+        return None
+    number, terms = tree.terms(sums[0])
+    if len(found) == 1 and not number and x in terms:  # x + c x^3
+        return x if tree.powers([t for t in terms if t is not x]) == 3 else None
+    return x if len(found) == 2 and near(number, 1.0) and tree.powers(terms) == 2 else None  # x (1 + c x^2)
+
+
+def slope_of(nest: Nest) -> tuple[ir.Load, ir.Load] | None:
+    """The two loads of a nest that is all one ``gelu_tanh_grad``: what comes in, and where the slope is taken."""
     loads = [s for s in nest.body if isinstance(s, ir.Load)]
-    if not any(isinstance(s, ir.Let) and s.fn == "tanh" for s in nest.body):
+    if len(nest.origin) != 1 or not re.fullmatch(r"gelu_tanh_grad(_\d+)?", nest.origin[0]) or len(loads) != 2 or not computes(nest):
         return None
-    if not isinstance(store, ir.Store) or store.mask or len(loads) != 1 or loads[0].mask or len(made) + 1 != len(nest.body):
-        return None
-    tree = Products(made, loads[0])
-    half, found = tree.factors(store.value)
-    rest = [f for f in found if f is not loads[0]]
-    if len(found) != 2 or len(rest) != 1 or not near(half, 0.5):
-        return None
-    one, tanh = tree.terms(rest[0])
-    if not near(one, 1.0) or len(tanh) != 1 or getattr(tanh[0], "fn", "") != "tanh":
-        return None
-    scale, found = tree.factors(tanh[0].args[0])  # type: ignore[union-attr]
-    inner = tree.terms(found[0]) if len(found) == 1 else (0.0, [])
-    cubes = [tree.factors(t.name) for t in inner[1] if t is not loads[0]]
-    cube = len(cubes) == 1 and near(cubes[0][0], GELU[0]) and tree.power(cubes[0][1]) == 3
-    return loads[0] if cube and near(scale, GELU[1]) and len(inner[1]) == 2 and not inner[0] else None
+    found = [f for f in Products(nest).factors(nest.body[-1].value)[1] if f in loads]  # type: ignore[union-attr]
+    return (found[0], next(x for x in loads if x is not found[0])) if len(found) == 1 else None
+
+
+def computes(nest: Nest) -> bool:
+    """Does it store one value, made of loads, and do nothing else?"""
+    store = nest.body[-1]
+    values = [s for s in nest.body if isinstance(s, ir.Let) or isinstance(s, ir.Load) and not s.mask]
+    return isinstance(store, ir.Store) and not store.mask and len(values) + 1 == len(nest.body)
+
+
+def needed(nest: Nest, name: str) -> list[ir.Stmt]:
+    """The statements that a value is made of."""
+    made = {s.name: s for s in nest.body if isinstance(s, ir.Let | ir.Load)}
+    found: list[ir.Stmt] = []
+    todo: list[Any] = [name]
+    while todo:
+        s = made.get(todo.pop())
+        if s is not None and s not in found:
+            found.append(s)
+            todo += s.args if isinstance(s, ir.Let) else ()
+    return found
+
+
+def sums(nest: Nest) -> bool:
+    """Does the nest sum what it reads, perhaps as another type?"""
+    made = [s for s in nest.body if not (isinstance(s, ir.Load) or isinstance(s, ir.Let) and s.fn == "cast")]
+    return nest.init is not None and nest.init.combine == "add" and not made
 
 
 def near(x: float, y: float) -> bool:
@@ -253,8 +337,9 @@ def near(x: float, y: float) -> bool:
 class Products:
     """Sums and products in a nest, taken apart; casts between half types and float32 are looked through."""
 
-    def __init__(self, made: dict[str, Any], leaf: ir.Load) -> None:
-        self.made, self.leaf = made, leaf
+    def __init__(self, nest: Nest) -> None:
+        self.made: dict[Any, Any] = {s.name: s for s in nest.body if isinstance(s, ir.Let | ir.Load)}
+        self.leaf: Any = None
 
     def source(self, v: Any) -> Any:
         s = self.made.get(v) if isinstance(v, str) else v
@@ -280,9 +365,10 @@ class Products:
         numbers = [float(p) for p in parts if isinstance(p, int | float)]
         return sum(numbers), [p for p in parts if not isinstance(p, int | float)]
 
-    def power(self, factors: list[Any]) -> float:
-        """Which power of the leaf their product is; NaN if it is none."""
-        total = 0.0
+    def powers(self, terms: list[Any]) -> float:
+        """Which power of the leaf the one term is, if its number is a GELU's; else NaN."""
+        number, factors = self.factors(terms[0].name) if len(terms) == 1 else (math.nan, [])
+        total = 0.0 if near(number, GELU[0]) else math.nan
         for f in factors:
             if f is self.leaf:
                 total += 1

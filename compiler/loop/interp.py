@@ -21,7 +21,7 @@ from tinytorch.device import cpu
 from tinytorch.dtypes import DType, bool_
 from tinytorch.eager import run, wrap
 from tinytorch.ops.opdef import TABLE, Op
-from tinytorch.ops.spell_numpy import handler
+from tinytorch.ops.spell_numpy import handler, spelling
 
 Order = Literal["forward", "backward", "shuffle"]
 FUNCTIONS = handler(np)
@@ -349,10 +349,6 @@ def row_kernel(row: Op) -> Callable[..., Any]:
     return kernel
 
 
-#: The numbers in a GELU by tanh, ``x / 2 * (1 + tanh(GELU[1] * (x + GELU[0] * x ** 3)))``.
-GELU = (0.044715, math.sqrt(2 / math.pi))
-
-
 def library_result(kernel: Callable[..., Any], xp: Any, args: Sequence[Any], params: Mapping[str, Any]) -> Any:
     """What an extern call gives, by its row's own kernel; with ``then`` (``epilogue``) in float32, rounded once."""
     then = params.get("then", ())
@@ -360,16 +356,27 @@ def library_result(kernel: Callable[..., Any], xp: Any, args: Sequence[Any], par
         return kernel(xp, *args, **params)
     x, y, *more = args
     wide = x.astype(np.float32), y.astype(np.float32)
-    out = kernel(xp, *wide)
-    for operand in more:  # a bias and a matrix are both what broadcasting makes of them
-        out = out + operand.astype(np.float32)
-    return (gelu(xp, out) if "gelu" in then else out).astype(x.dtype)
+    made = finished(xp, then, kernel(xp, *wide), [m.astype(np.float32) for m in more])
+    made = [m.astype(x.dtype) for m in made]
+    return made if "aux" in then else made[0]
 
 
-def gelu(xp: Any, x: Any) -> Any:
-    """The GELU by tanh, of an array."""
-    cubic, scale = map(x.dtype.type, GELU)
-    return x * x.dtype.type(0.5) * (1 + xp.tanh(scale * (x + cubic * x * x * x)))
+def finished(xp: Any, then: Sequence[str], out: Any, more: Sequence[Any]) -> list[Any]:
+    """What the words make of a product, and last what it was before its GELU; ``more`` has their operands."""
+    operands = iter(more)
+    before = out
+    for word in then:
+        if word == "gelu":
+            before, out = out, GELU(xp, out)
+        elif word == "dgelu":
+            out = SLOPE(xp, out, next(operands))
+        elif word != "aux":  # a bias and a matrix are both what broadcasting makes of them
+            out = out + next(operands)
+    return [out, before]
+
+
+#: What a product may end in, and its derivative times the product.
+GELU, SLOPE = (spelling(TABLE[name]) for name in ("gelu_tanh", "gelu_tanh_grad"))
 
 
 def concrete(v: Any, env: Mapping[str, int]) -> Any:

@@ -324,6 +324,50 @@ relu: Op = row(
     doc="-0.0 and NaN stay, as in PyTorch"
 )
 
+
+
+#: The numbers in a GELU by tanh, ``x / 2 * (1 + tanh(GELU[1] * (x + GELU[0] * x ** 3)))``.
+GELU = (0.044715, math.sqrt(2 / math.pi))
+
+
+def _gelu_tanh(s: Any, x: Any) -> Any:
+    """(1 + tanh u) / 2, the square of x, and the tanh."""
+    square = s.mul(x, x)
+    tanh = s.tanh(s.mul(s.mul(x, s.like(GELU[1], x)), s.add(s.like(1, x), s.mul(square, s.like(GELU[0], x)))))
+    return s.mul(s.add(tanh, s.like(1, x)), s.like(0.5, x)), square, tanh
+
+
+def _gelu_tanh_grad(s: Any, g: Any, x: Any) -> Any:
+    share, square, tanh = _gelu_tanh(s, x)
+    square = s.minimum(square, s.like(2.0**14, x))  # where 1 - tanh^2 has long been 0, which times infinity is NaN
+    slope = s.add(s.like(GELU[1], x), s.mul(square, s.like(3 * GELU[0] * GELU[1], x)))  # of u
+    rise = s.mul(s.mul(s.sub(s.like(1, x), s.mul(tanh, tanh)), s.mul(x, s.like(0.5, x))), slope)
+    return s.mul(g, s.add(share, rise))
+
+
+def _gelu_tanh_twice(x: Any) -> Any:
+    """The second derivative, in rows."""
+    square = mul(x, x)
+    t = tanh(mul(mul(x, GELU[1]), add(mul(square, GELU[0]), 1.0)))
+    slope = add(mul(square, 3 * GELU[0] * GELU[1]), GELU[1])
+    bend = sub(add(slope, mul(square, 3 * GELU[0] * GELU[1])), mul(mul(x, mul(slope, slope)), t))
+    return mul(sub(1.0, mul(t, t)), bend)
+
+
+gelu_tanh: Op = row(
+    "gelu_tanh",
+    lambda s, x: s.mul(x, _gelu_tanh(s, x)[0]),
+    lambda out, x: (lambda g: gelu_tanh_grad(g, x),),
+    types="float",
+    doc="x times the normal distribution's cumulative function, approximated by tanh",
+)
+gelu_tanh_grad: Op = row(
+    "gelu_tanh_grad",
+    _gelu_tanh_grad,
+    lambda out, g, x: (lambda gg: gelu_tanh_grad(gg, x), lambda gg: mul(mul(gg, g), _gelu_tanh_twice(x))),
+    types="float",
+)
+
 # --- rounding ---------------------------------------------------------------------------------------------------------
 floor: Op = row("floor", lambda s, x: s.floor(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="floor")
 ceil: Op = row("ceil", lambda s, x: s.ceil(x), lambda out, x: (lambda g: mul(g, 0.0),), ufunc="ceil")

@@ -42,7 +42,7 @@ def errors_of(*names: str) -> Callable[[Samples], Samples]:
 # --- pointwise --------------------------------------------------------------------------------------------------------
 @samples_of(
     "neg", "abs", "sign", "square", "exp", "exp2", "expm1", "sin", "cos", "atan", "sinh", "cosh", "tanh", "asinh", "erf",
-    "sigmoid", "relu", "floor", "ceil", "trunc", "round", "isnan", "logical_not", "clone", "contiguous", "conj",
+    "sigmoid", "relu", "floor", "ceil", "trunc", "round", "isnan", "logical_not", "clone", "contiguous", "conj", "gelu_tanh",
 )  # fmt: skip
 def unary(make: Any) -> Iterator[Sample]:
     yield (make(2, 3),), {}
@@ -73,7 +73,7 @@ def unary_above_one(make: Any) -> Iterator[Sample]:
 
 @samples_of(
     "add", "sub", "mul", "maximum", "minimum", "clamp_min", "clamp_max", "eq", "ne", "lt", "le", "gt", "ge", "copysign",
-    "atan2",
+    "atan2", "gelu_tanh_grad",
 )  # fmt: skip
 def binary(make: Any) -> Iterator[Sample]:
     yield (make(2, 3), make(2, 3) + 0.21), {}

@@ -119,8 +119,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
         return input * 0.5 * (1.0 + ops.erf(input * (1 / math.sqrt(2))))
     if approximate != "tanh":
         raise RuntimeError("approximate argument must be either none or tanh.")
-    inner = (input + input * input * input * 0.044715) * math.sqrt(2 / math.pi)
-    return input * 0.5 * (1.0 + ops.tanh(inner))
+    return ops.gelu_tanh(input)
 
 
 @by_blocks
