@@ -65,6 +65,7 @@ for _name, _llvm in {
 }.items():  # fmt: skip
     word(_name, 1, lambda m, x, _llvm=_llvm: m.intrinsic(_llvm, x))
 word("rsqrt", 1, lambda m, x: 1.0 / m.sqrt(x))
+word("logistic", 1, math.logistic)
 word("copysign", 2, lambda m, x, s: m.copysign(x, s))
 
 
@@ -295,10 +296,24 @@ def _float_to_bfloat(m: Machine, x: V) -> V:
     """Half to even by integer addition; NaN stays NaN (and quiet)."""
     m = m.at(F32)
     x = V(m, m.builder.fptrunc(x.v, ir.FloatType())) if x.v.type == ir.DoubleType() else x
+    return _top_half(m, _bfloat_above(m, x))
+
+
+def _bfloat_above(m: Machine, x: V) -> V:
+    """A float32 whose upper half is ``x`` as bfloat16; the lower half is anything."""
     bits = m.to_bits(x)
-    rounded = (bits + ((bits.lshr(16) & 1) + 0x7FFF)).lshr(16)
-    rounded = m.select(x.is_nan(), (bits.lshr(16) & 0x8000) | 0x7FC0, rounded)
-    return V(m, m.builder.trunc(rounded.v, ir.IntType(16)))
+    rounded = bits + ((bits.lshr(16) & 1) + 0x7FFF)
+    return m.from_bits(m.select(x.is_nan(), bits | 0x7FC00000, rounded))
+
+
+def _top_half(m: Machine, x: V) -> V:
+    return V(m, m.builder.trunc(m.at(F32).to_bits(x).lshr(16).v, ir.IntType(16)))
+
+
+def _round_bfloat(m: Machine, x: V) -> V:
+    if x.v.type == ir.DoubleType():
+        return _bfloat_to_float(m.at(F32), _float_to_bfloat(m, x))
+    return m.from_bits(m.to_bits(_bfloat_above(m, x)) & -0x10000)
 
 
 word("half_to_float", 1, _half_to_float, types.float32)
@@ -306,7 +321,8 @@ word("bfloat_to_float", 1, _bfloat_to_float, types.float32)
 word("float_to_half", 1, _float_to_half, types.uint16)
 word("float_to_bfloat", 1, _float_to_bfloat, types.uint16)
 word("round_half", 1, lambda m, x: _half_to_float(m, _float_to_half(m, x)), types.float32)
-word("round_bfloat", 1, lambda m, x: _bfloat_to_float(m.at(F32), _float_to_bfloat(m, x)), types.float32)
+word("round_bfloat", 1, _round_bfloat, types.float32)
+word("top_half", 1, _top_half, types.uint16)
 
 
 # --- random numbers --------------------------------------------------------------------------------------------------

@@ -229,6 +229,23 @@ class Machine:
             out = self.mad(out, x, c)
         return out
 
+    def pairs(self, x: V, square: V, coefficients: Sequence[float]) -> V:
+        """The same in pairs, given ``x * x``: as many steps, of which half as many wait for one another.  With few
+        registers too little is under way at once for waiting not to matter; with AVX-512's there is enough."""
+        if target.has("avx512vl"):
+            return self.poly(x, coefficients)
+        out: V | None = None
+        for n in reversed(range(0, len(coefficients), 2)):
+            two = coefficients[n : n + 2]
+            pair = x.lift(two[0]) if len(two) == 1 else self.mad(x, two[1], two[0])
+            out = pair if out is None else self.mad(out, square, pair)
+        assert out is not None
+        return out
+
+    def with_sign(self, x: V, sign: V) -> V:
+        """``copysign`` for an ``x`` that has no sign."""
+        return self.from_bits(self.to_bits(x) | (self.to_bits(sign) & -(1 << (self.fmt.bits - 1))))
+
     # --- bits ---
     def to_bits(self, x: V) -> V:
         return V(self, self.builder.bitcast(x.v, self.type(self.fmt.int)))
@@ -243,7 +260,7 @@ class Machine:
     def ldexp(self, x: V, k: V) -> V:
         """``x * 2**k`` with one rounding, ``k`` at most twice the exponent range: two multiplications by powers,
         or the instruction that AVX-512 has for it."""
-        if target.has("avx512f", "avx512vl"):
+        if _scales():
             i32 = self.type(ir.IntType(32))
             power = k.v if k.v.type == i32 else self.builder.trunc(k.v, i32)
             name = f"llvm.ldexp.{_suffix(x.v.type)}.{_suffix(i32)}"
@@ -254,9 +271,30 @@ class Machine:
 
     def round_to_int(self, x: V, scale: float) -> tuple[V, V]:
         """``k = round(x * scale)`` as float and as integer, without a conversion that NaN could make undefined."""
-        shifted = self.mad(x, scale, self.fmt.magic)
-        low = self.to_bits(shifted) - _bits(self.fmt.magic, self.fmt)
-        return shifted - self.fmt.magic, low
+        kf, bits = self._round(x, scale, 0)
+        return kf, bits - _bits(self.fmt.magic, self.fmt)
+
+    def round_to_power(self, x: V, scale: float, down: int = 0) -> tuple[V, V]:
+        """``k = round(x * scale)`` as float, and ``2.0 ** (k - down)`` if that is a normal number, or infinite if it is
+        the first beyond them."""
+        kf, bits = self._round(x, scale, self.fmt.bias - down)
+        return kf, self.from_bits(bits << self.fmt.mantissa)
+
+    def round_to_scale(self, x: V, scale: float) -> tuple[V, Callable[[V], V]]:
+        """``k = round(x * scale)`` as float, and a function that multiplies by ``2**k`` as ``ldexp`` does."""
+        if _scales():
+            kf, k = self.round_to_int(x, scale)
+            return kf, lambda y: self.ldexp(y, k)
+        kf, bits = self._round(x, scale, 2 * self.fmt.bias)
+        half = bits.lshr(1)
+        first, second = (self.from_bits(b << self.fmt.mantissa) for b in (half, bits - half))
+        return kf, lambda y: y * first * second
+
+    def _round(self, x: V, scale: float, bias: int) -> tuple[V, V]:
+        """``k = round(x * scale)`` as float, and bits whose low half is ``k + bias``."""
+        magic = self.fmt.magic + bias
+        shifted = self.mad(x, scale, magic)
+        return shifted - magic, self.to_bits(shifted)
 
     def convert(self, x: V, fmt: Format) -> V:
         """To the other float format."""
@@ -267,6 +305,11 @@ class Machine:
 
     def int_to_float(self, i: V) -> V:
         return V(self, self.builder.sitofp(i.v, self.type(self.fmt.flt)))
+
+
+def _scales() -> bool:
+    """Has the machine an instruction that multiplies by a power of two, with one rounding?"""
+    return target.has("avx512f", "avx512vl")
 
 
 def _element(t: ir.Type) -> ir.Type:

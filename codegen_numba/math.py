@@ -78,8 +78,8 @@ TANH = {
 # erf(x) / x - 1, in x^2, on |x| <= 1
 ERF_NEAR = {
     F32: (
-        0.12837916612625122, -0.3761262893676758, 0.11283618211746216, -0.02685512602329254, 0.005190733820199966,
-        -0.0008030761382542551, 7.920368079794571e-05,
+        0.12837912142276764, -0.37612324953079224, 0.11280178278684616, -0.026711352169513702, 0.0049176509492099285,
+        -0.0005631939275190234,
     ),
     F64: (
         0.1283791670955126, -0.37612638903183754, 0.1128379167095512, -0.026866170645129868, 0.005223977625423609,
@@ -88,10 +88,14 @@ ERF_NEAR = {
         -4.233128889138398e-12,
     ),
 }  # fmt: skip
-# float32: log(1 - erf(x)) on 1 <= x <= 4
+# float32: log2(1 - erf(x)) on 1 <= x <= 4, where an error counts for less the smaller the power is
 ERF_FAR_F32 = (
-    0.00018796791846398264, -1.1295781135559082, -0.6332204341888428, -0.10841808468103409, 0.02520800568163395,
-    -0.0042044916190207005, 0.0004413269634824246, -2.1686491891159676e-05,
+    -0.0037786560133099556, -1.612386703491211, -0.9438688158988953, -0.12811098992824554, 0.021397870033979416,
+    -0.001669526332989335,
+)  # fmt: skip
+# float32: -2^r on |r| <= 1/2, good to 22 bits
+ERF_EXP2_F32 = (
+    -1.0, -0.6931470036506653, -0.24022246897220612, -0.0555071085691452, -0.009671292267739773, -0.0013269535265862942,
 )  # fmt: skip
 # float64: (1 - erf(x)) exp(x^2) on 1 <= x <= 6, in (x - 3) / (x + 3)
 ERF_FAR_F64 = (
@@ -109,17 +113,37 @@ def _clamp(m: Machine, x: V, low: float, high: float) -> V:
     return m.select(x > high, high, x)
 
 
+def _exp_near_one(m: Machine, x: V, kf: V) -> V:
+    """``exp(x - kf * ln 2)``, which is near one."""
+    r = m.mad(kf, -LN2_LO[m.fmt], m.mad(kf, -LN2_HI[m.fmt], x))
+    square = r * r
+    return m.mad(square, m.pairs(r, square, EXP[m.fmt]), r) + 1.0
+
+
 def _exp_parts(m: Machine, x: V) -> tuple[V, V]:
     """``exp(x) = p * 2**k`` with ``p`` near one."""
     kf, k = m.round_to_int(x, LOG2E)
-    r = m.mad(kf, -LN2_LO[m.fmt], m.mad(kf, -LN2_HI[m.fmt], x))
-    return m.mad(r * r, m.poly(r, EXP[m.fmt]), r) + 1.0, k
+    return _exp_near_one(m, x, kf), k
 
 
 def exp(m: Machine, x: V) -> V:
     low, high = (-104.0, 89.0) if m.fmt is F32 else (-746.0, 710.0)
-    p, k = _exp_parts(m, _clamp(m, x, low, high))
-    return m.ldexp(p, k)
+    x = _clamp(m, x, low, high)
+    kf, scale = m.round_to_scale(x, LOG2E)
+    return scale(_exp_near_one(m, x, kf))
+
+
+def logistic(m: Machine, x: V) -> V:
+    """``1 / (1 + exp(-x))`` as ``0.5 / (0.5 + p * 2**(k - 1))``: the power is a normal number, or infinite beside what
+    is beyond the format."""
+    low, high = (-89.2, 80.0) if m.fmt is F32 else (-710.3, 700.0)
+    x = _clamp(m, x, low, high)
+    kf, power = m.round_to_power(x, -LOG2E, down=1)
+    r = m.mad(kf, LN2_LO[m.fmt], m.mad(kf, LN2_HI[m.fmt], x))  # exp(-r) = 1 - r + r^2 (...)
+    square = r * r
+    signs = [c if n % 2 == 0 else -c for n, c in enumerate(EXP[m.fmt])]
+    p = m.mad(square, m.pairs(r, square, signs), -r) + 1.0
+    return 0.5 / m.mad(p, power, 0.5)
 
 
 def exp2(m: Machine, x: V) -> V:
@@ -418,11 +442,15 @@ def erf(m: Machine, x: V) -> V:
     z = a * a
     near = m.mad(a, m.poly(z, ERF_NEAR[m.fmt]), a)
     if m.fmt is F32:
-        far = 1.0 - _exp_simple(m, m.poly(m.select(a > 4.0, 4.0, a), ERF_FAR_F32))
-    else:
-        b = m.select(a > 6.0, 6.0, a)
-        t = (b - 3.0) / (b + 3.0)
-        far = 1.0 - _exp_simple(m, -(b * b)) * m.poly(t, ERF_FAR_F64)
+        b = m.select(a > 4.0, 4.0, a)
+        t = m.pairs(b, b * b, ERF_FAR_F32)
+        kf, power = m.round_to_power(t, 1.0)
+        r = t - kf
+        far = m.mad(m.pairs(r, r * r, ERF_EXP2_F32), power, 1.0)
+        return m.with_sign(m.select(a <= 1.0, near, far), x)
+    b = m.select(a > 6.0, 6.0, a)
+    t = (b - 3.0) / (b + 3.0)
+    far = 1.0 - _exp_simple(m, -(b * b)) * m.poly(t, ERF_FAR_F64)
     return m.copysign(m.select(a <= 1.0, near, m.select(x.is_nan(), x, far)), x)
 
 

@@ -59,8 +59,9 @@ SPELLINGS: dict[str, dict[str, str]] = {
 
 #: Spelled by ``cast``, ``bitcast`` and ``literal`` below: they take a target type.
 TARGETED = frozenset(("cast", "bitcast", "const"))
-HALVES = {"float16": ("half_to_float", "float_to_half", "round_half"),
-          "bfloat16": ("bfloat_to_float", "float_to_bfloat", "round_bfloat")}  # fmt: skip
+#: From memory, to memory, both, and to memory what is a number of the type already.
+HALVES = {"float16": ("half_to_float", "float_to_half", "round_half", "float_to_half"),
+          "bfloat16": ("bfloat_to_float", "float_to_bfloat", "round_bfloat", "top_half")}  # fmt: skip
 
 
 def register_type(dtype: DType) -> str:
@@ -146,9 +147,10 @@ def from_memory(text: str, dtype: DType) -> str:
     return f"{text} != 0" if dtype.name == "bool" else text
 
 
-def to_memory(text: str, dtype: DType) -> str:
+def to_memory(text: str, dtype: DType, exact: bool = False) -> str:
+    """A value as it lies in memory; ``exact``: is it a number of the half type already?"""
     if dtype.name in HALVES:
-        return f"{HALVES[dtype.name][1]}({text})"
+        return f"{HALVES[dtype.name][3 if exact else 1]}({text})"
     return f"to_uint8({text})" if dtype.name == "bool" else text
 
 
@@ -160,5 +162,5 @@ WORDS = frozenset(
 ) | frozenset((
     "accumulate", "multiply_up", "lost_by_adding", "finish_sum", "quotient", "remainder", "least", "greatest", "inf",
     "nan", "turn_in", "turn_out", "philox_row", "write_around",
-    "fetch", "settle",
+    "fetch", "settle", "logistic",
 ))  # fmt: skip

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from codegen_numba import analysis, bypass, memo, random_rows, spell, streams
+from codegen_numba import analysis, bypass, joined, memo, random_rows, spell, streams
 from codegen_numba.accumulate import Accumulators
 from codegen_numba.analysis import Body, Keep, Recall
 from codegen_numba.names import Names, Text
@@ -35,6 +35,7 @@ class Statements(Names):
         self.buffers = {b.name: b for b in (*kernel.params, *phase.work)}
         self.privates: dict[str, Private] = {p.buffer.name: p for p in phase.privates}
         self.dtypes: dict[str, DType] = {}
+        self.exact: dict[str, str] = {}  # values in float32 registers that are numbers of a half type, and which
         self.axes: list[str] = []
         self.messages: list[str] = []
         self.origin: tuple[str, ...] = ()
@@ -75,8 +76,11 @@ class Statements(Names):
                 found[s.buffer] = f"fetch({self.buffer(s.buffer)}, {self.index(there)}, {self.index(first.extent)})"
         return list(found.values())
 
-    def body(self, stmts: Iterable[Stmt]) -> None:
+    def body(self, stmts: Iterable[Stmt], whole: bool = True) -> None:
+        """``whole``: is what these statements define read by nobody else?"""
         stmts = tuple(stmts)
+        if whole and not self.strict:
+            stmts = joined.join(stmts)
         for n, s in enumerate(stmts):
             match s:
                 case Let():
@@ -112,11 +116,25 @@ class Statements(Names):
             self.out(f"{self.name(s.name)} = {self.rows[s.name]}")
             return
         operand = self.operand(s)
+        if s.fn == "cast" and self.is_exact(s):
+            self.out(f"{self.name(s.name)} = {self.value(s.args[0], operand)}")
+            return
         args = [self.value(a, bool_ if s.fn == "where" and n == 0 else operand) for n, a in enumerate(s.args)]
         text = spell.literal(s.args[0], s.dtype) if s.fn == "const" else self.spelled(s, args, operand)
         self.out(f"{self.name(s.name)} = {text}")
 
+    def is_exact(self, s: Let) -> bool:
+        """Is this cast one of a half type's numbers to that type, or to float32?  What it gives is noted either way."""
+        half = s.dtype.name if s.dtype.name in spell.HALVES else ""
+        known = self.exact.get(s.args[0], "") if isinstance(s.args[0], str) else ""
+        if spell.register_type(s.dtype) != "float32" or not (half or known):
+            return False
+        self.exact[s.name] = half or known
+        return half in ("", known)
+
     def spelled(self, s: Let, args: list[str], operand: DType) -> str:
+        if s.fn == joined.LOGISTIC:
+            return f"{s.fn}({args[0]})"
         if s.fn == "pow" and operand.kind == "f" and s.args[1] == 2 and not isinstance(s.args[1], str):
             return f"{args[0]} * {args[0]}"
         return spell.spell(s.fn, args, operand, s.dtype, self.strict)
@@ -140,6 +158,8 @@ class Statements(Names):
         text = spell.from_memory(place, b.dtype)
         text = spell.cast(text, b.dtype, s.dtype) if s.dtype is not b.dtype else text
         if s.mask is None:
+            if b.dtype.name in spell.HALVES and spell.register_type(s.dtype) == "float32":
+                self.exact[s.name] = b.dtype.name
             self.out(f"{name} = {text}")
             return
         self.out(f"{name} = {spell.literal(s.other, s.dtype)}")
@@ -150,13 +170,15 @@ class Statements(Names):
         b = self.buffers[s.buffer]
         source = self.dtypes.get(s.value, b.dtype) if isinstance(s.value, str) else b.dtype
         value = self.value(s.value, b.dtype)
-        if source is not b.dtype:
+        half = b.dtype.name in spell.HALVES
+        if source is not b.dtype and not (half and source.kind == "f"):  # to a half type it is rounded on its way
             value = spell.cast(value, source, b.dtype)
+        exact = half and isinstance(s.value, str) and self.exact.get(s.value) == b.dtype.name
         if s.mode == "set":
             tile = self.tiles.get(id(s))
             place = f"{tile}[{self.tile_place}]" if tile else self.strips.get(id(s))
             place = place or f"{self.buffer(s.buffer)}[{self.index(s.index)}]"
-            line = f"{place} = {spell.to_memory(value, b.dtype)}"
+            line = f"{place} = {spell.to_memory(value, b.dtype, exact)}"
         else:
             line = self.combining(s, value)
         if s.mask is None:

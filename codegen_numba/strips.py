@@ -79,7 +79,7 @@ class Strip:
         with e.out.block(f"for {self.axis} in range({self.axis}_0, {self.axis}_1):"):
             for n in sorted(read & self.shared):
                 e.out(f"{e.name(n)} = {e.name(n)}_strip[{here}]{' != 0' if self.types[n] is bool_ else ''}")
-            e.body(stmts)
+            e.body(stmts, whole=False)
             for n in sorted(changed & self.shared):
                 value = f"to_uint8({e.name(n)})" if self.types[n] is bool_ else e.name(n)
                 e.out(f"{e.name(n)}_strip[{here}] = {value}")
