@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from codegen_numba import blas, kernels, layout, matmul, narrow, pool, runtime, templates
+from codegen_numba import blas, kernels, layout, matmul, narrow, pool, runtime, templates, together
 from codegen_numba.analysis import known
 from codegen_numba.built import Built
 from codegen_numba.compile import Source
@@ -22,6 +22,7 @@ from codegen_numba.matmul import Packed, Template
 from codegen_numba.rebase import rebase
 from codegen_numba.schedule import Phase, Tune, phases
 from codegen_numba.sources import PREPARE, fill_source
+from codegen_numba.together import Pair
 from codegen_numba.tune import tuned
 from compiler import logs
 from compiler.config import Config
@@ -54,10 +55,11 @@ class Builder(HostText):
         self.templates = self._templates()
         own = (t for found in self.templates.values() for t in found)
         used = {v.buffer for t in own for v in t.slots if isinstance(v, ArrayView)}
-        self._name_addresses(used | {a for s in self.plan.steps if isinstance(s, Run) for a in s.args})
         rebased = [rebase(k) for k in self.plan.kernels]
         self.moves = [moved for _, moved in rebased]
         self.steps = {n: self._phases(k) for n, (k, _) in enumerate(rebased)}
+        self.pairs = self._pairs([k for k, _ in rebased])
+        self._name_addresses(used | {a for s in self.plan.steps if isinstance(s, Run) for a in s.args})
         self._walk_steps()
         return self._finish()
 
@@ -69,6 +71,19 @@ class Builder(HostText):
             made = families.get(n) or templates.of(s, self.buffers) if isinstance(s, Extern) else None
             if made is not None:
                 found[n] = made
+        return found
+
+    def _pairs(self, rebased: list[Kernel]) -> dict[int, tuple[int, Pair]]:
+        """Kernels that run in turn with the library call before them: the call's place and how, by their own."""
+        found: dict[int, tuple[int, Pair]] = {}
+        phases = {n: [s.phase for s in steps] for n, steps in self.steps.items()}
+        for n, pair in together.pairs(self.plan, self.buffers, self.memory, self.templates, rebased, phases):
+            block = together.block(pair, self.templates[n][-1], self.tune.together)
+            step, call = self.plan.steps[pair.run], self.plan.steps[n]
+            assert isinstance(step, Run) and isinstance(call, Extern)
+            if block and not any(self.moves[step.kernel].values()):
+                together.keep_alive(call, pair.run, self.memory)
+                found[pair.run] = n, replace(pair, block=block)
         return found
 
     # --- kernels ---
@@ -98,8 +113,10 @@ class Builder(HostText):
                     if fill is not None:
                         self._fill(buffer, fill)
                 case Run(kernel, args, sizes):
-                    self._run(kernel, args, dict(sizes))
+                    self._run(kernel, args, dict(sizes), self.pairs.get(n))
                 case Extern():
+                    if any(n == call for call, _ in self.pairs.values()):
+                        continue  # with the kernel behind it
                     if n in self.templates:
                         self._run_templates(n, self.templates[n])
                     else:
@@ -128,7 +145,9 @@ class Builder(HostText):
             source, [self.address(buffer.name)], self.table.number(extent), self._parts(extent, 1, self.tune), 64
         )
 
-    def _run(self, index: int, args: tuple[str, ...], sizes: dict[str, int]) -> None:
+    def _run(
+        self, index: int, args: tuple[str, ...], sizes: dict[str, int], pair: tuple[int, Pair] | None = None
+    ) -> None:
         kernel = self.plan.kernels[index]
         bound = dict(zip((b.name for b in kernel.params), args, strict=True))
         alias = self._overlaps(kernel, bound)
@@ -142,7 +161,32 @@ class Builder(HostText):
             slots = [self._slot(a, bound, phase, parts, index, sizes) for a in step.arguments]
             source = step.source if not alias else Source(**{**step.source.__dict__, "alias": True})
             own = self.table.number(1) if phase.kind == "join" else parts
-            self._record(source, slots, self.table.number(phase.extent), own, phase.align, step.messages)
+            if pair is not None and step is self.steps[index][0]:
+                self._run_together(*pair, source, slots)
+            else:
+                self._record(source, slots, self.table.number(phase.extent), own, phase.align, step.messages)
+
+    def _run_together(self, call: int, pair: Pair, source: Source, others: list[Any]) -> None:
+        """A library call's template, and what follows it, in one record: their words lie behind its own."""
+        *before, t = self.templates[call]
+        self._run_templates(call, before)
+        self._show(t.source)
+        words = [self._template_slot(x, t, call, None) for x in t.slots]
+        own = len(together.TOGETHER.params)
+        slots = [
+            self._entry(t.source), self._own_word(own), self._entry(source), self._own_word(own + len(words)),
+            *map(self.table.number, (pair.block, pair.steps, pair.per)), *words, *others,
+        ]  # fmt: skip
+        extent, parts = self.table.number(pair.pieces), self._template_parts(t)
+        self._record(together.TOGETHER, slots, extent, parts, max(1, t.align // pair.steps))
+        self.names[-1] = f"{t.source.name}, {source.name}"
+
+    def _entry(self, source: Source) -> Any:
+        return self.table.fix(("entry", source), kernels.begin(source))
+
+    def _own_word(self, n: int) -> Any:
+        """The address of a record's own word ``n`` while it runs."""
+        return self.table.fix(("room", n), n)
 
     def _phase_parts(self, phase: Phase, tune: Tune) -> Any:
         if phase.privates and phase.cost:
@@ -193,15 +237,18 @@ class Builder(HostText):
     # --- library calls that run as phases ---
     def _run_templates(self, step: int, found: list[Template]) -> None:
         """Between telling BLAS to leave the threads to us, and telling it that we are done."""
-        if not self.in_blas:
-            self._blas(blas.ENTER, "set_threads", "get_threads")
-            self.in_blas = True
-        first = self._template_parts(found[0])
+        self._enter_blas()
+        first = self._template_parts(found[0]) if found else None
         for t in found:
             self._show(t.source)
             slots = [self._template_slot(x, t, step, first) for x in t.slots]
             parts = first if t is found[0] else self._template_parts(t)
             self._record(t.source, slots, self.table.number(t.extent), parts, t.align)
+
+    def _enter_blas(self) -> None:
+        if not self.in_blas and blas.find() is not None:
+            self._blas(blas.ENTER, "set_threads", "get_threads")
+            self.in_blas = True
 
     def _template_parts(self, t: Template) -> Any:
         work, extent = known(t.work), known(t.extent)
@@ -217,6 +264,9 @@ class Builder(HostText):
             return self.table.fix(x, x[1])
         if x == "scratch":
             return self._scratch(("work", step, "template"), lift(t.scratch) * self.threads)
+        if x == "shared":
+            most = max(t.shared for found in self.templates.values() for t in found)
+            return self._scratch(("work", "shared"), most)
         return parts if x == "parts" else self.table.number(x)
 
     def _blas(self, source: Source, *functions: str) -> None:

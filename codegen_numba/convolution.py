@@ -9,6 +9,7 @@ Read next: ``blas``, ``matmul``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from codegen_numba import blas
@@ -134,9 +135,8 @@ def forward(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | Non
     units = product((case.x.shape[0], case.groups, ceil_div(case.y.shape[2], block)))
     text = FORWARD.format(sizes=case.names("x", "w", "out"), t=case.t, windows=_indent(case.windows("x", FILL), 8))
     slots = (x, w, out, "scratch", *case.sizes(block, ("x", case.x), ("w", case.w), ("out", case.y)))
-    return [
-        case.template("conv", text, "xw", "out", slots, units, case.depth * block * case.y.shape[3], "x", "w", "out")
-    ]
+    made = case.template("conv", text, "xw", "out", slots, units, case.depth * block * case.y.shape[3], "x", "w", "out")
+    return [replace(made, piece=product(case.y.shape[1:]))]
 
 
 def backward_input(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | None:

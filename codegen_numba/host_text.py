@@ -49,7 +49,7 @@ class HostText(Places):
         if isinstance(root, str):
             return self._of_array(f"a{self.inputs[root]}", self.buffers[root], v)
         if id(root) in self.memory.kept:
-            return self._of_array(self.outputs[id(root)], root.buffers[0], v)
+            return self._of_array(self.outputs[id(root)], root.buffer, v)
         shape, strides = _tuple(v.shape), _tuple([s * dtype.itemsize for s in v.stride])
         kind = self._constant(dtype.np)
         at = f"{root.offset} + {text_of(v.offset * dtype.itemsize)}"
@@ -82,7 +82,7 @@ class HostText(Places):
     def _allocate_outputs(self) -> list[str]:
         lines = []
         for c in {id(c): c for c in self.memory.chunk.values() if id(c) in self.memory.kept}.values():
-            b = c.buffers[0]
+            b = c.buffer
             name, kind = self.outputs[id(c)], self._constant(b.dtype.np)
             size = known(layout.bytes_of(b))
             empty = "empty" if size is not None and size < lend.LEAST else "lent"
@@ -105,7 +105,7 @@ class HostText(Places):
 
     def _result(self, v: ArrayView) -> str:
         root = self.memory.root(v.buffer)
-        base = self.buffers[root] if isinstance(root, str) else root.buffers[0]
+        base = self.buffers[root] if isinstance(root, str) else root.buffer
         name = f"a{self.inputs[root]}" if isinstance(root, str) else self.outputs[id(root)]
         return self._of_array(name, base, v)
 
@@ -153,7 +153,8 @@ class HostText(Places):
         moves = np.array(
             [[table.word(m), table.word(base), by] for m, base, by in self.derived] or [[0, 0, 0]], np.int64
         )
-        fixed = [(table.word(m), m, v) for m, v in table.fixed]
+        fixed = [(table.word(m), m, v() if callable(v) else v) for m, v in table.fixed]
+        rooms = [(w, 8 * v) for w, m, v in fixed if isinstance(m, tuple) and m[0] == "room"]
         moving = [(w, v) for w, m, v in fixed if isinstance(m, tuple) and m[0] in ("arena", "private", "work")]
         contexts: list[Context] = []
         makers = [compile(text, "<view>", "eval") for _, text in views]
@@ -164,6 +165,8 @@ class HostText(Places):
             for word, meaning, value in fixed:
                 own = {"error": c.table.ctypes.data, "table": c.table.ctypes.data, "moves": moves.ctypes.data}
                 c.table[word] = own.get(meaning, value)
+            for word, offset in rooms:
+                c.table[word] = c.room.ctypes.data + offset
             return c
 
         def take(c: Context, size: int) -> int:

@@ -374,6 +374,12 @@ def _turn_in(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
     _turn(builder, builder.gep(source, [at]), stride, tile, width, rows, cols)
 
 
+def _turn_over(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
+    """``turn_over(source, at, stride, target, to, width, rows, cols)``: from memory to memory."""
+    source, at, stride, target, to, *rest = values
+    _turn(builder, builder.gep(source, [at]), stride, builder.gep(target, [to]), *rest)
+
+
 def _turn_out(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
     """``turn_out(tile, width, target, at, stride, rows, cols)``: the other way."""
     tile, width, target, at, stride, rows, cols = values
@@ -444,6 +450,7 @@ NAMES["fetch"] = Word("fetch", _pointers(0), _fetch)
 NAMES["settle"] = Word("settle", _pointers(), lambda builder, signature, values: bypass.settle(builder))
 NAMES["philox_row"] = Word("philox_row", _pointers(0), _philox_row)
 NAMES["turn_in"] = Word("turn_in", _pointers(0, 3), _turn_in)
+NAMES["turn_over"] = Word("turn_over", _pointers(0, 3), _turn_over)
 NAMES["turn_out"] = Word("turn_out", _pointers(0, 2), _turn_out)
 
 for _name in ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):

@@ -25,7 +25,8 @@ SMALL = 1 << 20
 class Template:
     """A phase that is no kernel of the plan.  ``slots`` match the source's parameters: a view (its address), a size
     expression, ``("blas", address)``, ``Packed`` memory, ``"scratch"`` (``scratch`` bytes for each part, shared by the
-    templates of one step), or ``"parts"``, into how many parts the step's first template was cut."""
+    templates of one step), ``"shared"`` (``shared`` bytes that one step's templates have at a time), or ``"parts"``, into how
+    many parts the step's first template was cut."""
 
     source: Source
     slots: tuple[Any, ...]
@@ -33,6 +34,8 @@ class Template:
     work: Int  # multiplications; 0 keeps it in one part
     align: int = 1
     scratch: Int = 0  # bytes per part
+    shared: int = 0
+    piece: Int = 0  # elements of the result that belong together; its range makes them in order; 0: it does not
 
 
 @dataclass(frozen=True)
@@ -131,16 +134,18 @@ def _template(
             t=t, a_row="1" if left.turned else "lda", b_col="ldb" if right.turned else "1"
         )
         extent, what, align = (m, "rows shared", 8) if by_rows else (n, "columns shared", 16)
+        piece = n if by_rows else 0
     else:
         places = [_place(name, v, lead, strides) for name, v in (("a", a), ("b", b), ("c", out))]
         body = BATCH.format(t=t, **dict(zip(("a_at", "b_at", "c_at"), places, strict=True)))
         extent, what, align = count, "a batch of products", 1
+        piece = product((m, n))
     names = "".join(f"{name}, " for name, _ in strides)
     text = TEXT.format(strides=names, what=what, body=body)
     params = (*((x, t) for x in "abc"), *((x, "size") for x, _ in (*sizes, *strides)))
     source = Source("matmul", text, params, alias=True)
     slots = (a, b, out, *(v for _, v in (*sizes, *strides)))
-    return Template(source, slots, extent, product((count, m, n, k)), align)
+    return Template(source, slots, extent, product((count, m, n, k)), align, piece=piece)
 
 
 def _place(name: str, v: ArrayView, lead: tuple[Int, ...], strides: list[tuple[str, Any]]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from codegen_numba.analysis import hint, known
 from codegen_numba.compile import Source
-from codegen_numba.matmul import Matrix, Packed, Template, as_matrix
+from codegen_numba.matmul import Packed, Template, as_matrix
 from codegen_numba.product import lanes
 from compiler.loop.ir import ArrayView, Buffer, Extern, Plan, Run
 
@@ -20,6 +20,8 @@ from compiler.loop.ir import ArrayView, Buffer, Extern, Plan, Run
 MOST_ROWS, FEWEST = 64, 4
 #: Elements of the matrix: it should stay in cache from one product to the next.
 LARGEST = 1 << 18
+#: An element packed costs as much as so many multiplications.
+PACKING = 16
 
 PACK = """\
 def pack(b, packed, n, k, ldb, start, stop, part):
@@ -33,9 +35,7 @@ PLAIN = """\
                 packed[(p * k + i) * {width} + j] = b[i * ldb + p * {width} + j]
 """
 TURNED = """\
-        for j in range(columns):
-            for i in range(k):
-                packed[(p * k + i) * {width} + j] = b[(p * {width} + j) * ldb + i]
+        turn_over(b, p * {width} * ldb, ldb, packed, p * k * {width}, {width}, columns, k)
 """
 MULTIPLY = """\
 def narrow(a, packed, c, m, n, k, a_row, a_column, c_row, start, stop, part):
@@ -52,7 +52,7 @@ def templates(plan: Plan, buffers: Mapping[str, Buffer]) -> dict[int, list[Templ
         for n in places:
             step = plan.steps[n]
             assert isinstance(step, Extern)
-            out[n] = [*([_pack(step)] if n == places[0] else []), _multiply(step)]
+            out[n] = [*([pack(step, room(step))] if n == places[0] else []), _multiply(step)]
     return out
 
 
@@ -61,7 +61,7 @@ def _families(plan: Plan, buffers: Mapping[str, Buffer]) -> Iterator[list[int]]:
     found: dict[ArrayView, list[int]] = {}
     for n, step in enumerate(plan.steps):
         if isinstance(step, Extern) and _qualifies(step, buffers):
-            found.setdefault(_factors(step)[1], []).append(n)
+            found.setdefault(factors(step)[1], []).append(n)
     for b, places in found.items():
         between = plan.steps[places[0] : places[-1]]
         if len(places) >= FEWEST and not any(b.buffer in written(plan, s) for s in between):
@@ -77,6 +77,14 @@ def written(plan: Plan, step: object) -> set[str]:
 
 
 def _qualifies(step: Extern, buffers: Mapping[str, Buffer]) -> bool:
+    if not fits(step, buffers):
+        return False
+    (m, k), (_, n) = (map(hint, v.shape) for v in (factors(step)[0], step.outs[0]))
+    return 1 < m <= MOST_ROWS and n * k <= LARGEST
+
+
+def fits(step: Extern, buffers: Mapping[str, Buffer]) -> bool:
+    """Can ``product`` make it from a packed right factor?"""
     if step.fn != "matmul" or step.params or len(step.outs) != 1:
         return False
     views = [v for v in (*step.args, *step.outs) if isinstance(v, ArrayView) and len(v.shape) == 2]
@@ -87,38 +95,43 @@ def _qualifies(step: Extern, buffers: Mapping[str, Buffer]) -> bool:
     if any(buffers[v.buffer].dtype.name != "float32" for v in views):
         return False
     (m, k), (_, n) = (map(hint, v.shape) for v in views[::2])
-    fits = 1 < m <= MOST_ROWS and k > 0 and n % lanes() == 0 and n * k <= LARGEST
+    fits = m > 0 and k > 0 and n > 0 and n % lanes() == 0
     return fits and views[2].stride[1] == 1 and as_matrix(*views[1].shape, *views[1].stride) is not None
 
 
-def _factors(step: Extern) -> tuple[ArrayView, ArrayView]:
+def factors(step: Extern) -> tuple[ArrayView, ArrayView]:
+    """Of a product that ``fits``."""
     a, b = step.args
     assert isinstance(a, ArrayView) and isinstance(b, ArrayView)
     return a, b
 
 
-def _right(step: Extern) -> tuple[ArrayView, Matrix, Packed, int]:
-    b, width = _factors(step)[1], 2 * lanes()
+def room(step: Extern) -> Packed:
+    """Memory for the packed right factor, the same for all that have it."""
+    b = factors(step)[1]
+    k, n = map(hint, b.shape)
+    return Packed(b, 4 * _panels(n) * 2 * lanes() * k)
+
+
+def _panels(n: int) -> int:
+    return -(-n // (2 * lanes()))
+
+
+def pack(step: Extern, room: Packed | str) -> Template:
+    """The template that packs the right factor into ``room``."""
+    b = factors(step)[1]
     matrix = as_matrix(*b.shape, *b.stride)
     assert matrix is not None
     k, n = map(hint, b.shape)
-    panels = -(-n // width)
-    return b, matrix, Packed(b, 4 * panels * width * k), panels
-
-
-def _pack(step: Extern) -> Template:
-    b, matrix, packed, panels = _right(step)
-    k, n = map(hint, b.shape)
     text = PACK.format(width=2 * lanes(), body=(TURNED if matrix.turned else PLAIN).format(width=2 * lanes()))
     params = (("b", "float32"), ("packed", "float32"), ("n", "size"), ("k", "size"), ("ldb", "size"))
-    return Template(Source("pack", text, params), (b, packed, n, k, matrix.lead), panels, n * k)
+    return Template(Source("pack", text, params), (b, room, n, k, matrix.lead), _panels(n), PACKING * n * k)
 
 
 def _multiply(step: Extern) -> Template:
-    a, (c,) = _factors(step)[0], step.outs
-    _, _, packed, panels = _right(step)
+    a, (c,) = factors(step)[0], step.outs
     (m, k), (_, n) = map(hint, a.shape), map(hint, c.shape)
     sizes = (("m", m), ("n", n), ("k", k), ("a_row", a.stride[0]), ("a_column", a.stride[1]), ("c_row", c.stride[0]))
     params = (("a", "float32"), ("packed", "float32"), ("c", "float32"), *((x, "size") for x, _ in sizes))
     source = Source("narrow", MULTIPLY.format(width=2 * lanes()), params)
-    return Template(source, (a, packed, c, *(v for _, v in sizes)), panels, m * n * k)
+    return Template(source, (a, room(step), c, *(v for _, v in sizes)), _panels(n), m * n * k)

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from codegen_numba import target
 
-I64, F32 = ir.IntType(64), ir.FloatType()
+I8P, I32, I64, F32 = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64), ir.FloatType()
 POINTER = F32.as_pointer()
 
 
@@ -44,6 +44,11 @@ def _fma(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     return module.globals.get(name) or ir.Function(module, ir.FunctionType(vector, [vector] * 3), name)
 
 
+def _prefetch(module: ir.Module) -> ir.Function:
+    name = "llvm.prefetch.p0"
+    return module.globals.get(name) or ir.Function(module, ir.FunctionType(ir.VoidType(), [I8P, I32, I32, I32]), name)
+
+
 class _Writer:
     """The body: panels of columns, in each tiles of rows, the rest in smaller tiles."""
 
@@ -55,6 +60,7 @@ class _Writer:
         (self.c, self.c_row, self.a, self.a_row, self.a_column, self.b_at, self.b_row, self.m, self.n, self.k, keep) = fn.args
         self.keep = self.b.icmp_signed("!=", keep, I64(0))
         self.fma = _fma(fn.module, self.vector)
+        self.prefetch = _prefetch(fn.module)
 
     def write(self) -> None:
         done = self.whole(I64(0), self.n, 2 * self.lanes, lambda n: self.panel(n, 2))
@@ -89,28 +95,30 @@ class _Writer:
             self.as_vector(b.gep(self.c, [b.add(b.mul(b.add(m, I64(r)), self.c_row), b.add(n, I64(v * self.lanes)))]))
             for r in range(rows) for v in range(vectors)
         ]  # fmt: skip
-        zero = ir.Constant(self.vector, [0.0] * self.lanes)
-        starts = [b.select(self.keep, b.load(p, align=4), zero) for p in places]
+        for p in places:  # a line to be written is on its way while the sums are made
+            b.call(self.prefetch, [b.bitcast(p, I8P), I32(1), I32(3), I32(1)])
         a_rows = [b.mul(b.add(m, I64(r)), self.a_row) for r in range(rows)]
-        sums = self.sum_up(a_rows, n, vectors, starts)
+        sums = self.sum_up(a_rows, n, vectors)
+        zero = ir.Constant(self.vector, [0.0] * self.lanes)
         for p, s in zip(places, sums, strict=True):
-            b.store(s, p, align=4)
+            old = b.select(self.keep, b.load(p, align=4), zero)
+            b.store(b.fadd(old, s), p, align=4)
 
-    def sum_up(self, a_rows: list[ir.Value], n: ir.Value, vectors: int, starts: list[ir.Value]) -> list[ir.Value]:
+    def sum_up(self, a_rows: list[ir.Value], n: ir.Value, vectors: int) -> list[ir.Value]:
         """The loop over the summed axis, accumulators as its phis."""
         b = self.b
         before, head, inside, after = b.block, *(self.fn.append_basic_block(x) for x in ("sum", "step", "summed"))
         b.branch(head)
         b.position_at_end(head)
         k, a, row = b.phi(I64), b.phi(POINTER), b.phi(POINTER)
-        sums = [b.phi(self.vector) for _ in starts]
+        sums = [b.phi(self.vector) for _ in range(len(a_rows) * vectors)]
         start_of_row = ir.IRBuilder(before)
         start_of_row.position_before(before.terminator)
         k.add_incoming(I64(0), before)
         a.add_incoming(self.a, before)
         row.add_incoming(start_of_row.gep(self.b_at, [n]), before)
-        for s, x in zip(sums, starts, strict=True):
-            s.add_incoming(x, before)
+        for s in sums:
+            s.add_incoming(ir.Constant(self.vector, [0.0] * self.lanes), before)
         b.cbranch(b.icmp_signed("<", k, self.k), inside, after)
         b.position_at_end(inside)
         loaded = [b.load(self.as_vector(b.gep(row, [I64(v * self.lanes)])), align=4) for v in range(vectors)]

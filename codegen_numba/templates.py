@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from codegen_numba import attention, convolution, flash
+from codegen_numba import attention, convolution, flash, packed
 from codegen_numba.analysis import known
 from codegen_numba.matmul import Template, matmul
 from compiler.loop.ir import ArrayView, Buffer, Extern
@@ -16,7 +16,7 @@ from compiler.loop.ir import ArrayView, Buffer, Extern
 Maker = Callable[[Extern, Mapping[str, Buffer]], "list[Template] | None"]
 
 BY_ROW: dict[str, Maker] = {
-    "matmul": matmul,
+    "matmul": lambda step, buffers: packed.matmul(step, buffers) or matmul(step, buffers),
     "attention": lambda step, buffers: flash.forward(step, buffers) or attention.forward(step, buffers),
     "attention_backward": lambda step, buffers: flash.backward(step, buffers) or attention.backward(step, buffers),
     "conv": convolution.forward,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from codegen_numba import packed
 from codegen_numba.build import build
 from codegen_numba.product import lanes
 from compiler.config import Config
@@ -77,6 +78,31 @@ def test_what_blas_does_as_well(rows: int, columns: int, count: int) -> None:
     assert "pack" not in built.kernels
     for got, a in zip(built([*lefts, b]), lefts, strict=True):
         np.testing.assert_allclose(got, a @ b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(lanes() < 16, reason="BLAS does as well with short vectors")
+@pytest.mark.parametrize("left", ["plain", "turned", "cut"])
+@pytest.mark.parametrize("right", ["plain", "turned", "cut"])
+@pytest.mark.parametrize("size", [(257, 70, 5), (64, 600, 3), (512, 1, 160)], ids=str)
+def test_one_product_of_many_rows_is_packed_too(size: tuple[int, int, int], left: str, right: str, monkeypatch) -> None:
+    """Two of them: what they pack into is the same memory."""
+    monkeypatch.setattr(packed, "SMALL", 1)
+    rows, depth, panels = size
+    lefts = [layout(rows, depth, left), layout(rows + 3, depth, left)]
+    b = layout(depth, panels * lanes(), right)
+    built = build(products(lefts, b), Config())
+    assert [name for name, _, _ in built.records if name in ("pack", "packed")] == ["pack", "packed"] * 2
+    for got, a in zip(built([*lefts, b]), lefts, strict=True):
+        np.testing.assert_allclose(got, a @ b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(lanes() < 16, reason="BLAS does as well with short vectors")
+def test_sums_are_no_worse_than_those_of_blas(monkeypatch) -> None:
+    """Long ones are made of short ones."""
+    a, b = layout(64, 1 << 13, "plain"), layout(1 << 13, lanes(), "turned")
+    got = build(products([a], b), Config())([a, b])[0]
+    want = a.astype(np.float64) @ b
+    assert np.abs(got - want).mean() < 1.5 * np.abs(a @ b - want).mean()
 
 
 def test_a_width_that_fills_no_vector_is_left_to_blas() -> None:

@@ -1,0 +1,55 @@
+"""Products by our own tiles: the right factor packed once, the left one read as it lies.
+
+Stage: codegen_numba.  In: an ``Extern`` step that names the row ``matmul``.  Out: two ``Template``s: packing, multiplying.
+BLAS packs both factors at every call, for whatever it is called.  Where the right factor fits the second-level
+cache, ``product`` over panels of it is faster; and it can be called for few rows at a time, with the kernel behind it in
+turn (``together``), where BLAS would pack the factor again each time.  Read next: ``narrow``, ``product``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from codegen_numba import analysis, narrow
+from codegen_numba.compile import Source
+from codegen_numba.matmul import Template
+from codegen_numba.product import lanes
+from compiler.loop.ir import ArrayView, Buffer, Extern
+
+#: Rows from which packing is little beside the product; multiplications from which it is worth a thought.
+FEWEST, SMALL = 64, 1 << 20
+#: Elements of the packed factor: about a second-level cache.
+LARGEST = 1 << 19
+#: Rows that go over all panels together, and terms that are summed before they are added to the rest.
+ROWS, TERMS = 64, 256
+
+MULTIPLY = """\
+def packed(a, packed, c, n, k, a_row, a_column, c_row, start, stop, part):
+    # rows of c = a b, panel by panel of b
+    for i in range(start, stop, {rows}):
+        for p in range(quotient(n + {width} - 1, {width})):
+            for at in range(0, k, {terms}):
+                product(c, i * c_row + p * {width}, c_row, a, i * a_row + at * a_column, a_row, a_column,
+                    packed, (p * k + at) * {width}, {width}, least({rows}, stop - i), least({width}, n - p * {width}),
+                    least({terms}, k - at), at)
+"""
+
+
+def matmul(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | None:
+    """None: BLAS does as well."""
+    if lanes() < 16 or not narrow.fits(step, buffers):
+        return None
+    a, (c,) = narrow.factors(step)[0], step.outs
+    (m, k), (_, n) = map(analysis.hint, a.shape), map(analysis.hint, c.shape)
+    if m < FEWEST or m * n * k < SMALL or n * k > LARGEST:
+        return None
+    return [narrow.pack(step, "shared"), _multiply(step, a, c)]
+
+
+def _multiply(step: Extern, a: ArrayView, c: ArrayView) -> Template:
+    (m, k), (_, n) = a.shape, c.shape
+    sizes = (("n", n), ("k", k), ("a_row", a.stride[0]), ("a_column", a.stride[1]), ("c_row", c.stride[0]))
+    params = (("a", "float32"), ("packed", "float32"), ("c", "float32"), *((x, "size") for x, _ in sizes))
+    source = Source("packed", MULTIPLY.format(width=2 * lanes(), rows=ROWS, terms=TERMS), params)
+    slots = (a, "shared", c, *(v for _, v in sizes))
+    return Template(source, slots, m, analysis.product((m, n, k)), 8, shared=narrow.room(step).bytes, piece=n)
