@@ -26,12 +26,13 @@ def joined(recipe: Recipe) -> Recipe:
     spots = places(recipe)
     steps: list[Step | Batch] = []
     rest: list[Step] = []
-    for s in recipe.steps:  # memory of results is nobody else's, so it may as well be there at once
-        lasting = isinstance(s, Memory) and s.name in spots.kept and s.fill is None
-        (steps if lasting else rest).append(s)
     uses = Uses(spots.home)
-    for at, step in enumerate(steps):
-        uses.note(step, at)
+    for s in recipe.steps:
+        if isinstance(s, Memory) and s.name in spots.kept and s.fill is None:
+            uses.note(s, len(steps))  # memory of results is nobody else's, so it may as well be there at once
+            steps.append(s)
+        else:
+            rest.append(s)
     open_batches: dict[object, int] = {}
     for step in rest:
         at = len(steps)

@@ -18,12 +18,15 @@ from compiler.errors import Unsupported
 from compiler.ir.graph import Graph, map_nodes
 from compiler.sym.env import ShapeEnv
 from tinytorch import dispatch
+from tinytorch.defaults import defaults
 from tinytorch.device import Device, canonical
 from tinytorch.dtypes import DType
 from tinytorch.ops.opdef import Meta, Op
 from tinytorch.tensor import Tensor
 
 _ids = itertools.count()
+_FIXED = frozenset((int,))
+_NUMBERS = (int, float, bool, complex)
 
 
 class FakeStorage:
@@ -42,7 +45,7 @@ class FakeStorage:
 class FakeArray:
     """An ndarray without elements.  ``strides`` and ``offset`` in bytes; sizes may be ``SymInt``s."""
 
-    __slots__ = ("dtype", "offset", "shape", "storage", "strides")
+    __slots__ = ("dtype", "meta", "offset", "shape", "storage", "strides")
     is_fake = True
 
     def __init__(
@@ -54,7 +57,8 @@ class FakeArray:
         offset: Any = 0,
     ) -> None:
         self.shape = tuple(shape)
-        self.dtype = np.dtype(dtype)
+        self.dtype = dtype if isinstance(dtype, np.dtype) else np.dtype(dtype)
+        self.meta: Meta | None = None  # as rows see it, once one has
         self.strides = contiguous_strides(self.shape, self.dtype.itemsize) if strides is None else tuple(strides)
         self.storage = FakeStorage() if storage is None else storage
         self.offset = offset
@@ -171,15 +175,34 @@ def _storage_of(tensor: Tensor, storages: MutableMapping[int, FakeStorage] | Non
 class FakeInterp:
     """A ``dispatch`` interpreter that only infers.  Real tensors may join in; their values are never read."""
 
+    def __init__(self) -> None:
+        self.inferred: dict[Any, Any] = {}  # of pointwise rows: layers repeat
+
     def run(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         device = dispatch.common_device(op, args, params)
-        metas = [dispatch.meta_of(a) for a in args]
-        found = op.infer(*metas, **params)
+        metas = [_meta_of(a) for a in args]
+        found = op.infer(*metas, **params) if params or op.kind != "pointwise" else self._pointwise(op, metas)
         if op.kind == "view":
             return self._view(op, args[0], found, params)
         if isinstance(found, Meta):
             return self._fresh(found, device)
         return tuple(self._fresh(m, device) for m in found)
+
+    def _pointwise(self, op: Op, metas: list[Any]) -> Any:
+        """The result of a row, as before for the same operands.  With symbols nothing is kept: to compare them is to guard."""
+        key: list[Any] = [op, defaults.now]
+        for m in metas:
+            if type(m) is Meta and _FIXED.issuperset(map(type, m.shape)) and _FIXED.issuperset(map(type, m.strides or ())):
+                key.append(m)
+            elif type(m) in _NUMBERS:
+                key += (type(m), m)  # True is 1, and is 1.0
+            else:
+                return op.infer(*metas)
+        known = tuple(key)
+        found = self.inferred.get(known)
+        if found is None:
+            found = self.inferred[known] = op.infer(*metas)
+        return found
 
     def _fresh(self, meta: Meta, device: Device) -> Tensor:
         np_dtype = meta.dtype.np
@@ -199,6 +222,16 @@ class FakeInterp:
 
     def draw(self, generator: Any, numel: Any, device: Device) -> tuple[Tensor, Any]:
         return Tensor._wrap(FakeArray((2,), np.dtype(np.int64)), device), 0
+
+
+def _meta_of(a: Any) -> Any:
+    """``dispatch.meta_of``, made once for each fake."""
+    data = a._data if isinstance(a, Tensor) else None
+    if type(data) is not FakeArray:
+        return dispatch.meta_of(a)
+    if data.meta is None:
+        data.meta = dispatch.meta_of(a)
+    return data.meta
 
 
 def infer_node(op: Op, args: tuple[Any, ...], params: Mapping[str, Any]) -> Any:

@@ -20,8 +20,14 @@ class Source:
     def __init__(self, form: str, *parts: Source) -> None:
         self.form = form
         self.parts = parts
-        self.text: str = form.format(*[p.text for p in parts]) if parts else form
-        self.depth: int = 1 + max([p.depth for p in parts]) if parts else 0
+        self.text: str
+        self.depth: int
+        if not parts:
+            self.text, self.depth = form, 0
+        elif len(parts) == 1:
+            self.text, self.depth = form.format(parts[0].text), parts[0].depth + 1
+        else:
+            self.text, self.depth = form.format(*[p.text for p in parts]), 1 + max([p.depth for p in parts])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Source) and other.text == self.text
@@ -78,6 +84,7 @@ class Namespace:
     def __init__(self) -> None:
         self.objects: dict[str, Any] = {}
         self._names: dict[int, str] = {}
+        self._sources: dict[str, Source] = {}
 
     def name(self, obj: Any, hint: str = "") -> str:
         """A name bound to ``obj``, the same for the same object."""
@@ -94,7 +101,11 @@ class Namespace:
         return text
 
     def source(self, obj: Any, hint: str = "") -> Source:
-        return Source(self.name(obj, hint))
+        text = self.name(obj, hint)
+        found = self._sources.get(text)
+        if found is None:
+            found = self._sources[text] = Source(text)
+        return found
 
 
 def _identifier(text: str) -> str:

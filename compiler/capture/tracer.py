@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import linecache
+import re
 import sys
 from types import CellType, CodeType
 from typing import Any, NoReturn
@@ -122,7 +123,9 @@ class Tracer:
         self.steps = 0
         self.dropped: list[GeneratorValue] = []  # that the program let go of before their end
         self.outer_step = 0  # which instruction of the outermost frame is being traced, counted as they are run
+        self.looked_up: dict[tuple[type, str, type | None], tuple[type, Any] | None] = {}  # attributes of classes
         self._locations: dict[tuple[int, int], Location] = {}
+        self._shown: dict[int, tuple[str, tuple[str, int, str, str]]] = {}  # by the id of a location: as text, as a row
         self._trusted: dict[str, bool] = {}
 
     # --- guards and places ---
@@ -135,9 +138,16 @@ class Tracer:
         """The user's innermost line."""
         for frame in reversed(self.frames):
             if not frame.trusted:
-                at = frame.location()
-                return f"{at.filename}:{at.line} in {at.function}: {at.text.strip()}"
+                return self._show(frame.location())[0]
         return ""
+
+    def _show(self, at: Location) -> tuple[str, tuple[str, int, str, str]]:
+        found = self._shown.get(id(at))
+        if found is None:
+            text = at.text.strip()
+            row = at.filename, at.line, at.function, text
+            found = self._shown[id(at)] = f"{at.filename}:{at.line} in {at.function}: {text}", row
+        return found
 
     def user_stack(self) -> list[Location]:
         """The traced frames, innermost last; those of the library and of our own polyfills are left out."""
@@ -145,7 +155,7 @@ class Tracer:
         return shown or [f.location() for f in self.frames[:1]]
 
     def stack_rows(self) -> list[tuple[str, int, str, str]]:
-        return [(w.filename, w.line, w.function, w.text.strip()) for w in self.user_stack()]
+        return [self._show(w)[1] for w in self.user_stack()]
 
     def location(self, code: CodeType, line: int) -> Location:
         found = self._locations.get((id(code), line))
@@ -452,10 +462,11 @@ def _identity(v: Value) -> Value:
 
 def input_name(path: str) -> str:
     """A placeholder's name after the path to its value."""
-    for noise in ("__dict__", "_modules", "_parameters", "_buffers"):
-        path = path.replace(noise, "")
-    words = "".join(c if c.isalnum() else " " for c in path).split()
-    return "_".join(words) or "arg"
+    return "_".join(_WORDS.findall(_NOISE.sub("", path))) or "arg"
+
+
+_NOISE = re.compile("__dict__|_modules|_parameters|_buffers")
+_WORDS = re.compile(r"[^\W_]+")
 
 
 

@@ -133,7 +133,12 @@ def known(tx: Tracer, obj: Any) -> Value:
     if obj is NotImplemented:
         return NOT_IMPLEMENTED
     kind = type(obj)
-    if kind in _CONSTANT_TYPES or isinstance(obj, enum.Enum | DType | Device | np.dtype | GenericAlias | UnionType):
+    if kind is FunctionType:
+        met = tx.by_id.get(id(obj))
+        if met is not None and met.source is not None and met.source.text in tx.namespace.objects:
+            return met
+        return _build(tx, obj, tx.namespace.source(obj))
+    if kind in _CONSTANT_TYPES or isinstance(obj, _CONSTANT_BASES):
         return ConstantValue(obj)
     if kind is tuple:
         return TupleValue([known(tx, o) for o in obj])
@@ -149,6 +154,7 @@ def known(tx: Tracer, obj: Any) -> Value:
     return _build(tx, obj, tx.namespace.source(obj))
 
 
+_CONSTANT_BASES = (enum.Enum, DType, Device, np.dtype, GenericAlias, UnionType)
 _CONSTANT_TYPES = {
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), CodeType, range,
 }  # fmt: skip

@@ -63,8 +63,15 @@ _LRU_CACHE = type(functools.lru_cache(len))
 # --- classes ----------------------------------------------------------------------------------------------------------
 def lookup(tx: Tracer, cls: type, name: str, start: type | None = None) -> tuple[type, Any] | None:
     """``name`` in the order of ``cls`` (after ``start`` for ``super()``): the class that has it, and the raw attribute."""
-    if class_written(tx, cls, name) is not None:
+    if tx.effects.classes and class_written(tx, cls, name) is not None:
         breaks.unsupported(breaks.OPERATION, f"attribute {name}, which was given to class {cls.__name__} before")
+    key = cls, name, start
+    if key not in tx.looked_up:
+        tx.looked_up[key] = _look_up(tx, cls, name, start)
+    return tx.looked_up[key]
+
+
+def _look_up(tx: Tracer, cls: type, name: str, start: type | None) -> tuple[type, Any] | None:
     order = cls.__mro__
     if start is not None:
         order = order[order.index(start) + 1 :]
