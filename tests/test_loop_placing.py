@@ -156,6 +156,22 @@ def test_gradients_of_queries_keys_and_values_are_one_buffer(plans: list[Plan], 
     assert all(v.stride == (24 * 96, 16, 96, 1) for v in call.outs)
 
 
+def test_sizes_that_vary(plans: list[Plan]) -> None:
+    step = attention(2, lambda y, n, t, heads: (z.reshape(n, t, 2, 16).transpose(1, 2) for z in y.split(32, dim=2)))
+    compiled = torch.compile(step, dynamic=True)
+    for t in (24, 17):
+        made = [torch.from_numpy(RNG.standard_normal(s).astype(np.float32) / 2) for s in ((3, t, 32), (96, 32), (96,))]
+        grads = []
+        for fn in (step, compiled):
+            args = [a.clone().requires_grad_() for a in made]
+            fn(*args)
+            grads.append([a.grad.numpy() for a in args])
+        for want, got in zip(*grads, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
+    (call,) = [s for p in plans for s in p.steps if isinstance(s, Extern) and s.fn == "attention_backward"]
+    assert [v.offset for v in call.outs] == [0, 32, 64] and len({v.buffer for v in call.outs}) == 1
+
+
 def test_a_result_that_shows_signs_of_zeros_is_a_sum(plans: list[Plan]) -> None:
     """The gradient itself leaves the program: -0.0 + 0.0 is 0.0."""
     x = torch.from_numpy(RNG.standard_normal((2, 24, 96)).astype(np.float32)).requires_grad_()

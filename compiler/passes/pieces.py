@@ -16,6 +16,7 @@ from typing import Any
 from compiler.fake import FakeInterp
 from compiler.ir.graph import Graph, Node
 from compiler.passes.roots import is_call, kept
+from compiler.sym.expr import as_int, expr_of
 from tinytorch import dispatch, tape
 from tinytorch.ops.opdef import TABLE, Op
 
@@ -90,23 +91,29 @@ def _layout(node: Node) -> Any:
     return tuple(data.shape), data.dtype, tuple(data.strides)
 
 
+def _bounds(piece: Node) -> tuple[Any, ...]:
+    """Where it starts and stops, and the size of the whole."""
+    found = ((expr_of(x), x) for x in (piece.kwargs[k] for k in ("start", "stop", "size")))
+    return tuple(x if e is None else as_int(e) for e, x in found)
+
+
 def _numbers(piece: Node) -> bool:
-    return all(isinstance(piece.kwargs[k], int) for k in ("start", "stop", "size"))
+    return all(isinstance(x, int) for x in _bounds(piece))
 
 
 def _cover(pieces: list[Node]) -> bool:
     """Do they fill the dimension, each place once?"""
     at = 0
-    for p in sorted(pieces, key=lambda p: p.kwargs["start"]):
-        if p.kwargs["start"] != at:
+    for start, stop, _ in sorted(map(_bounds, pieces)):
+        if start != at:
             return False
-        at = p.kwargs["stop"]
-    return at == pieces[0].kwargs["size"]
+        at = stop
+    return bool(at == _bounds(pieces[0])[2])
 
 
 def _replace(graph: Graph, node: Node, pieces: list[Node], unseen: bool) -> None:
     """``unseen``: nobody can tell a -0.0 from the 0.0 that the sum makes of it."""
-    ordered = sorted(pieces, key=lambda p: p.kwargs["start"])
+    ordered = sorted(pieces, key=_bounds)
     operands: list[Node] = []
     with graph.inserting_before(node):
         for p in ordered:
