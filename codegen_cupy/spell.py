@@ -139,7 +139,12 @@ def _bits(sign: str) -> Spelling:
 
 def _helper(name: str, *, floats: str | None = None) -> Spelling:
     """One of ``helpers.cuh``; ``floats`` names the variant for floating types."""
-    return lambda d, *args: f"{floats if floats and d.kind == 'f' else name}({', '.join(args)})"
+    return lambda d, *args: f"{floats if floats and d.kind == 'f' else _of_type(name, d)}({', '.join(args)})"
+
+
+def _of_type(name: str, d: DType) -> str:
+    """A template's name for integers of this type: C++ cannot tell it from a literal, which is an ``int`` at least."""
+    return f"{name}<{REGISTER[d.name]}>" if d.kind in "iu" and d.itemsize < 4 else name
 
 
 def _neg(d: DType, a: str) -> str:
@@ -156,11 +161,11 @@ def _abs(d: DType, a: str) -> str:
 
 
 def _fmod(d: DType, a: str, b: str) -> str:
-    return _libm("fmod")(d, a, b) if d.kind == "f" else f"trunc_mod_int({a}, {b})"
+    return _libm("fmod")(d, a, b) if d.kind == "f" else f"{_of_type('trunc_mod_int', d)}({a}, {b})"
 
 
 def _pow(d: DType, a: str, b: str) -> str:
-    return _libm("pow")(d, a, b) if d.kind == "f" else f"pow_int({a}, {b})"
+    return _libm("pow")(d, a, b) if d.kind == "f" else f"{_of_type('pow_int', d)}({a}, {b})"
 
 
 def _bit_not(d: DType, a: str) -> str:

@@ -110,6 +110,34 @@ def test_spelling_means_what_eager_means(d: DType) -> None:
         compare(name, arrays[f"out_{name}"] if name != "pow" or d.kind == "f" else pow_wanted(arrays, args), want, d)
 
 
+@needs_compiler
+@pytest.mark.parametrize("d", [*FLOATS, *INTEGERS], ids=lambda d: d.name)
+def test_a_number_beside_a_value_is_of_its_type(d: DType) -> None:
+    """In C++ a literal is an ``int`` or wider, which a template of one type refuses beside a narrower integer."""
+    x = values(d)
+    names = [n for n in names_for(d) if VOCABULARY[n].arity == 2]
+
+    def beside(k: KernelRecorder) -> None:
+        given = k.param("x", d, (x.size,), (1,))
+        outs = {n: k.param(n, bool_ if VOCABULARY[n.split("_", 1)[1]].result == "bool" else d, (x.size,), (1,)) for n in sides}
+        for i in k.map(x.size):
+            v = k.load(given, i)
+            for n, out in outs.items():
+                side, name = n.split("_", 1)
+                k.store(out, i, k.let(name, *((v, 3) if side == "right" else (3, v)), dtype=out.dtype))
+
+    sides = [f"{side}_{n}" for n in names for side in ("left", "right") if n != "pow" or d.kind == "f" or side == "right"]
+    k = kernel(beside)
+    arrays = {"x": x} | {b.name: np.zeros(b.shape, b.dtype.np) for b in k.params if b.name != "x"}
+    run(k, arrays, strict=True)
+    three = np.full(x.shape, 3, d.np)
+    for n in sides:
+        side, name = n.split("_", 1)
+        with np.errstate(all="ignore"):
+            want = np.asarray(getattr(handler(np), name)(*((x, three) if side == "right" else (three, x))))
+        compare(name, arrays[n], want, d)
+
+
 def run_pow(k: Kernel, arrays: dict[str, np.ndarray], d: DType) -> None:
     """Negative integer exponents are PyTorch's: 0, save for bases 1 and -1."""
     base, exponent, got = arrays["x20"], arrays["x21"], arrays["out_pow"]
