@@ -14,6 +14,7 @@ operations.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -117,9 +118,8 @@ def _compile(text: str, name: str, check: bool, library: Path) -> None:
     with tempfile.TemporaryDirectory() as work:
         source = Path(work) / "launch.cpp"
         (Path(work) / f"{name}.cu").write_text(text + "\n", encoding="utf-8")
-        source.write_text(f'#include "{HERE / "device.h"}"\n#include "{name}.cu"\nTT_ENTRY({name})\n', encoding="utf-8")
-        flags = [*_FLAGS, "-fsanitize=thread"] if check else _FLAGS
-        _run([compiler(), *flags, "-c", str(source), "-o", f"{work}/kernel.o"], text)
+        source.write_text(f'#include "{_header(check)}"\n#include "{name}.cu"\nTT_ENTRY({name})\n', encoding="utf-8")
+        _run([compiler(), *_flags(check), "-c", str(source), "-o", f"{work}/kernel.o"], text)
         own = ["-Wl,-Bsymbolic"] if sys.platform == "linux" else []  # a kernel may be called like a function of libc
         _run([compiler(), "-shared", *own, "-o", f"{work}/out.so", f"{work}/kernel.o", str(runtime)], text)
         os.replace(f"{work}/out.so", library) if _same_device(work, library) else _move(f"{work}/out.so", library)
@@ -134,6 +134,27 @@ def _move(source: str, target: Path) -> None:
     with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as f:
         f.write(Path(source).read_bytes())
     os.replace(f.name, target)
+
+
+def _flags(check: bool) -> list[str]:
+    return [*_FLAGS, "-fsanitize=thread"] if check else _FLAGS
+
+
+@cache
+def _header(check: bool) -> Path:
+    """``device.h``, compiled beforehand: g++ finds ``device.h.gch`` beside it and saves two thirds of a kernel's time."""
+    text = (HERE / "device.h").read_text(encoding="utf-8")
+    key = hashlib.sha256("\0".join([text, *_flags(check), _machine_key()]).encode()).hexdigest()[:24]
+    folder = cache_directory() / f"device-{key}"
+    if not folder.exists():
+        with tempfile.TemporaryDirectory(dir=folder.parent) as work:
+            made = Path(work) / "made"
+            made.mkdir(mode=0o700)
+            (made / "device.h").write_text(text, encoding="utf-8")
+            _run([compiler(), *_flags(check), "-x", "c++-header", str(made / "device.h"), "-o", str(made / "device.h.gch")], "")
+            with contextlib.suppress(OSError):  # another process was first
+                made.rename(folder)
+    return folder / "device.h"
 
 
 @cache
