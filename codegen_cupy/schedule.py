@@ -29,6 +29,7 @@ WARP = 32
 MOST_AHEAD = 2  # rows that a thread asks for before it needs them
 SHARED_LIMIT = 224 * 1024  # of all shared memory, on a machine that has clusters of blocks; 227 KB is the limit
 SHARED_BYTES = 40 * 1024  # of static shared memory a block may use; 48 KB is the limit
+LONG, MANY = 16384, 2**16  # elements of a row that several blocks share, if there are few; points that fill the machine
 ONLINE = 16384  # elements: longer rows go through the online softmax, shorter ones stay in registers
 TWO_PASSES = ("softmax", "welford")  # what is reduced in two passes over rows in registers
 MOST_BLOCKS = 8  # of a cluster, on any machine that has them
@@ -135,7 +136,7 @@ def choose(kernel: Kernel, nest: Nest, situation: Situation) -> Schedule:
         return _scan(kernel, nest, situation, base, length)
     if walks_columns(kernel, nest) and points > 1:
         return _column(kernel, nest, situation, base, length, points)
-    if points >= 2**16 and length < 4:
+    if points >= MANY and length < 4:
         return base
     return _row(kernel, nest, situation, base, length, points)
 
@@ -205,7 +206,7 @@ def _row(kernel: Kernel, nest: Nest, at: Situation, base: Schedule, length: int,
     sums = sum_bytes > 0
     keep = _keepable(nest) and (sums or _rereads(nest)) and rounds <= max(8, 32 // vector)
     split = 1
-    if splittable(nest) and points * team < MULTIPROCESSORS * 1024 and length > 16384:
+    if splittable(nest) and points * team < MULTIPROCESSORS * 1024 and length > LONG:
         team, split = _parts(points)
         split = max(1, min(split, length // (team * vector * 2)))
         keep = keep and split == 1

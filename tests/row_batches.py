@@ -1,7 +1,7 @@
 """Programs of rows compiled and compared with eager: one by one or many as one graph, interpreted or as machine code.
 
 A hundred thousand programs: ``python tests/row_batches.py --seconds 3600 [--from SEED] [--workers N] [--save FILE]``.
-Seed ``n`` is program ``rolled(n)`` on every machine; each batch of seeds draws its numerics, tuning and machine.  Compiling
+``--machine cuda`` runs them by the CUDA codegen, on a GPU or the emulated one.  Seed ``n`` is program ``rolled(n)`` on every machine; each batch of seeds draws its numerics, tuning and machine.  Compiling
 several as one graph shares what a graph costs and lets the scheduler fuse what has nothing to do with one another; when a
 batch differs, its programs run alone, and the seeds and the smallest failing part of each are printed.
 """
@@ -27,6 +27,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
+import cuda_programs  # noqa: E402
 import numpy as np  # noqa: E402
 from loop_helpers import trace  # noqa: E402
 from numba_helpers import TINY  # noqa: E402
@@ -62,8 +63,13 @@ def together(batch: list[Program]) -> tuple[Any, list[Tensor]]:
     return fn, [t for p in batch for t in p.inputs]
 
 
-def check(batch: list[Program], machine: str, numerics: str = "fast", tiny: bool = False) -> None:
-    """Compile ``batch`` as one graph for ``machine`` (numba, or interp: the loop interpreter) and compare."""
+def check(
+    batch: list[Program], machine: str, numerics: str = "fast", tiny: bool = False, graph: bool = False, watch: bool = False
+) -> None:
+    """Compile ``batch`` as one graph for ``machine`` (numba, cuda, or interp: the loop interpreter) and compare.
+
+    ``tiny``: as if the data were large.  For CUDA: ``graph`` records launches, ``watch`` looks for races if emulated.
+    """
     fn, tensors = together(batch)
     config = Config().replace({"numerics": numerics})
     plan = compile_graph(trace(fn, *tensors), config)
@@ -75,6 +81,9 @@ def check(batch: list[Program], machine: str, numerics: str = "fast", tiny: bool
         assert parse_plan(text) == plan, text
         _compare(batch, interp.run_plan(plan, arrays, order="shuffle"), numerics, lambda: text)
         return
+    if machine == "cuda":
+        _check_cuda(batch, plan, arrays, numerics, cuda_programs.Compiled(plan, numerics, vary=tiny, graph=graph, check=watch))
+        return
     built = build(plan, config, TINY if tiny else None)
     for _ in range(2):  # the second call meets used memory
         with warnings.catch_warnings():
@@ -83,6 +92,14 @@ def check(batch: list[Program], machine: str, numerics: str = "fast", tiny: bool
         _compare(batch, got, numerics, lambda: "\n".join([format_plan(plan), built.source, *built.kernels.values()]))
     if [a.tobytes() for a in arrays] != before:
         raise DiffersError("an input was written")
+
+
+def _check_cuda(batch: list[Program], plan: Any, arrays: list[np.ndarray], numerics: str, built: cuda_programs.Compiled) -> None:
+    for _ in range(3):  # a graph is recorded in the second call and launched in the third
+        _compare(batch, built(arrays), numerics, lambda: f"{format_plan(plan)}\n{built.texts()}")
+    for was, now in zip(arrays, built.inputs(), strict=True):
+        if was.tobytes() != now.tobytes():
+            raise DiffersError("an input was written")
 
 
 def _compare(batch: list[Program], got: list[np.ndarray], numerics: str, text: Any) -> None:
@@ -145,34 +162,47 @@ def needed(p: Program) -> Program:
     return out
 
 
-def run_batch(first: int) -> dict[str, Any]:
-    """Seeds ``first`` to ``first + BATCH``; how they are compiled depends on ``first`` alone."""
+def drawn(first: int, machine: str) -> dict[str, Any]:
+    """How a batch is compiled: depends on its first seed alone."""
     dice = random.Random(f"how {first}")
+    if machine == "cuda":
+        numerics, tiny, graph, watch = dice.choice(["fast", "strict"]), dice.random() < 0.6, dice.random() < 0.3, dice.random() < 0.2
+        return {"machine": "cuda", "numerics": numerics, "tiny": tiny, "graph": graph, "watch": watch}
     how: dict[str, Any] = {"machine": "interp" if dice.random() < 0.15 else "numba", "numerics": dice.choice(["fast", "strict"])}
     how["tiny"] = how["machine"] == "numba" and dice.random() < 0.4
-    batch = [rolled(first + k) for k in range(BATCH)]
+    return how
+
+
+def run_batch(first: int, machine: str = "cpu", only: int | None = None) -> dict[str, Any]:
+    """Seeds ``first`` to ``first + BATCH``, or one of them."""
+    how = drawn(first, machine)
+    seeds = [first + k for k in range(BATCH)] if only is None else [only]
+    batch = [rolled(seed) for seed in seeds]
     report: dict[str, Any] = {"first": first, **how, "failures": {}}
     report["rows"] = dict(Counter(s.name for p in batch for s in p.steps if isinstance(s, Step)))
     try:
         check(batch, **how)
     except Exception as e:
-        for k, p in enumerate(batch):
+        if machine == "cuda" and cuda_programs.lost():  # no kernel runs in this process any more
+            print(f"--- {seeds}: {type(e).__name__}: {e}\n{batch[0] if only else ''}", file=sys.stderr, flush=True)
+            os._exit(1)
+        for seed, p in zip(seeds, batch, strict=True):
             if alone(p, **how):
                 small = smallest(p, **how)
-                report["failures"][first + k] = f"{small}\n{alone(small, **how)}"
+                report["failures"][seed] = f"{small}\n{alone(small, **how)}"
         if not report["failures"]:
             report["failures"][f"{first} to {first + BATCH - 1} together"] = f"{type(e).__name__}: {e}"
     return report
 
 
-def reports(first: int, programs: int, seconds: float, workers: int) -> Iterator[dict[str, Any]]:
+def reports(first: int, programs: int, seconds: float, workers: int, machine: str = "cpu") -> Iterator[dict[str, Any]]:
     """Of batch after batch.  If a process dies, those in flight are run again one by one, to see which killed it."""
     began, at = time.monotonic(), first
     pool = ProcessPoolExecutor(workers, max_tasks_per_child=40)
     pending: list[tuple[int, Any]] = []
     while True:
         while len(pending) < 2 * workers and time.monotonic() - began < seconds and at < first + programs:
-            pending.append((at, pool.submit(run_batch, at)))
+            pending.append((at, pool.submit(run_batch, at, machine)))
             at += BATCH
         if not pending:
             pool.shutdown()
@@ -182,18 +212,35 @@ def reports(first: int, programs: int, seconds: float, workers: int) -> Iterator
             pending.pop(0)
         except BrokenProcessPool:
             for seed, _ in pending:
-                yield apart(seed)
+                yield apart(seed, machine)
             pending, pool = [], ProcessPoolExecutor(workers, max_tasks_per_child=40)
 
 
-def apart(seed: int) -> dict[str, Any]:
-    """A batch in a process of its own."""
+def apart(first: int, machine: str) -> dict[str, Any]:
+    """A batch in a process of its own; if that dies as well, each of its programs in one."""
+    report = in_process(first, machine)
+    if report is not None:
+        return report
+    report = {"first": first, **drawn(first, machine), "rows": {}, "failures": {}}
+    for seed in range(first, first + BATCH):
+        found = in_process(first, machine, seed)
+        report["failures"] |= {seed: f"the process died\n{rolled(seed)}"} if found is None else found["failures"]
+    report["failures"] = report["failures"] or {f"{first} to {first + BATCH - 1} together": "the process died"}
+    return report
+
+
+def in_process(*args: Any) -> dict[str, Any] | None:
+    """``run_batch`` in a process of its own; None if it dies."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
-            return pool.submit(run_batch, seed).result()
+            return pool.submit(run_batch, *args).result()
         except BrokenProcessPool:
-            how = {"machine": "?", "numerics": "?", "tiny": False, "rows": {}}
-            return {"first": seed, **how, "failures": {f"{seed} to {seed + BATCH - 1}": "the process died"}}
+            return None
+
+
+def way(report: dict[str, Any]) -> str:
+    """How the batch of a report was compiled."""
+    return " ".join([report["machine"], report["numerics"], *(k for k in ("tiny", "graph", "watch") if report.get(k))])
 
 
 def main() -> None:
@@ -203,18 +250,21 @@ def main() -> None:
     parser.add_argument("--programs", type=int, default=10**9)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--save", type=Path, help="failures, and the count so far after every batch")
+    parser.add_argument("--machine", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
     os.environ.setdefault("TT_CACHE", "0")
+    if options.machine == "cuda":
+        cuda_programs.choose_machine()
     began, done, failures = time.monotonic(), 0, 0
     ways: Counter[str] = Counter()
     rows: Counter[str] = Counter()
-    for report in reports(options.first, options.programs, options.seconds, options.workers):
+    for report in reports(options.first, options.programs, options.seconds, options.workers, options.machine):
         done += BATCH
-        ways[f"{report['machine']} {report['numerics']}{' tiny' * report['tiny']}"] += BATCH
+        ways[way(report)] += BATCH
         rows.update(report["rows"])
         for seed, text in report["failures"].items():
             failures += 1
-            print(f"=== {seed} ({report['machine']}, {report['numerics']}, tiny={report['tiny']})\n{text}", flush=True)
+            print(f"=== {seed} ({way(report)})\n{text}", flush=True)
         if options.save:
             state = {"from": options.first, "programs": done, "failures": failures, "seconds": round(time.monotonic() - began),
                      "ways": dict(ways), "rows": dict(rows)}  # fmt: skip
