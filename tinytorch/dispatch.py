@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from tinytorch import eager, tape
 from tinytorch.device import Device, array_module
 from tinytorch.eager import cast_array, common_device, meta_of, wrap
+from tinytorch.loans import settle
 from tinytorch.ops import opdef
 from tinytorch.ops.opdef import Op
 from tinytorch.tensor import Tensor
@@ -93,6 +94,8 @@ def write(dst: Tensor, src: Tensor) -> None:
     interpreter = current.interpreter
     if interpreter is None:
         data = src._data
+        if dst._storage is not None and dst._storage.loans is not None:
+            settle(dst._storage)
         if dst._storage is not None and dst._storage is src._storage:
             data = data.copy()  # NumPy's copyto may read what it has just written
         array_module(dst.device).copyto(dst._data, data, casting="unsafe")

@@ -22,6 +22,7 @@ class Storage:
     """The memory that a tensor and its views share: its identity, and how often it was written."""
 
     version = 0
+    loans: list[Any] | None = None  # who keeps arrays of it that a writer has to copy first (``tinytorch.loans``)
 
 
 def address(data: Any) -> int:

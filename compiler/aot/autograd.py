@@ -188,8 +188,12 @@ def _saved(joint: Joint, forward: GraphModule, backward: GraphModule) -> tuple[l
     for k, n in enumerate(outs[:count]):
         place.setdefault(n, Saved("output", k))
     fresh = [n for n in dict.fromkeys(extras) if isinstance(n, Node) and n not in place]
+    memory = {p: place[p] for p in inputs[: len(joint.primals)]}
+    for k, n in enumerate(outs[:count]):
+        if isinstance(n, Node):
+            memory.setdefault(root(n), Saved("output", k))
     for e, n in enumerate(fresh):
-        place[n] = Saved("extra", e)
+        place[n] = Saved("extra", e, memory.get(root(n)))
     saved = [place[n] if isinstance(n, Node) else Saved("size", n) for n in extras]
     names = [p.name for p in backward.graph.placeholders if not p.name.startswith("tangents_")]
     if len(names) != len(saved):

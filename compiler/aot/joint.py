@@ -25,6 +25,7 @@ from compiler.ir.graph import Graph, Node
 from compiler.ir.interp import Interpreter
 from compiler.ir.module import GraphModule
 from compiler.ir.verify import verify
+from compiler.passes.roots import root
 from compiler.passes.tidy import tidy
 from tinytorch import engine, tape
 from tinytorch.device import Device
@@ -70,6 +71,8 @@ class Joint:
     depends: dict[int, frozenset[int]] = field(default_factory=dict)  # joint output -> tangents it depends on
     requires: list[bool] = field(default_factory=list)  # of forward outputs
     error: Exception | None = None  # what the backward trace raised; raised again by the first backward
+    held: frozenset[int] = frozenset()  # primals whose memory eager's tape keeps
+    held_outputs: frozenset[int] = frozenset()  # and forward outputs
     late: bool = False  # gradients are off where the program begins, and it switches them on
 
     @property
@@ -258,11 +261,14 @@ class _Finish:
         tangents = [k for k, t in enumerate(self.tensors) if tape.mode.grad and t.requires_grad]
         gradients: list[Node | None] = [None] * len(self.examples)
         error = None
+        kept: set[Node] = set()
         if tangents:
+            last = next(reversed(self.tracer.graph.nodes))
             try:
                 gradients = self._backward(tangents)
             except RuntimeError as e:
                 error = e
+            kept = _kept_by_tape(self.tracer.graph, last)
             aliasing.separate_gradients(self.tracer, nodes, gradients)
         found = list(dict.fromkeys(g for g in gradients if g is not None))  # one tensor for equal ones: the engine copies it
         outputs = [*nodes, *found]
@@ -281,6 +287,8 @@ class _Finish:
             gradients=[None if g is None else len(nodes) + found.index(g) for g in gradients],
             requires=[t.requires_grad for t in self.tensors],
             error=error,
+            held=frozenset(i for i, p in enumerate(self.tracer.graph.placeholders[: len(self.examples)]) if p in kept),
+            held_outputs=frozenset(k for k, node in enumerate(nodes) if root(node) in kept),
         )
         joint.depends = _depends(joint)
         tidy(joint.module)
@@ -328,6 +336,16 @@ class _Finish:
         for i, g in zip(wanted, grads, strict=True):
             nodes[i] = None if g is None else self.tracer.node_of(g)
         return nodes
+
+
+def _kept_by_tape(graph: Graph, last: Node) -> set[Node]:
+    """The nodes whose memory is read by what a backward recorded behind ``last``: eager's tape keeps it."""
+    found: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if node is last:
+            break
+        found.update(root(n) for n in node.all_input_nodes)
+    return found
 
 
 def _open_regions(graph: Graph) -> None:

@@ -25,6 +25,7 @@ from compiler.ir import meta
 from compiler.sym.expr import expr_of
 from tinytorch import dispatch, tape
 from tinytorch.device import array_module
+from tinytorch.loans import Kept, copied, lend, settle
 from tinytorch.ops.opdef import Op
 from tinytorch.tensor import Storage, Tensor
 
@@ -42,6 +43,7 @@ class Saved:
 
     kind: str  # primal | base | state | output | extra | size
     index: Any
+    of: Saved | None = None  # an extra value: the primal or output in whose memory it may lie
 
 
 @dataclass
@@ -108,7 +110,7 @@ def _text(c: Compiled) -> tuple[str, dict[str, Any]]:
     w.names.update(
         new=object.__new__, Tensor=Tensor, Node=tape.Node, Storage=Storage, COMPILED=COMPILED, forward=c.forward,
         write=write, mode=tape.mode, look=look, array_module=array_module, backward=_backward_of(c) if joint.training else None,
-        base_array=base_array, ref=weakref.ref, states=states, part=part,
+        base_array=base_array, ref=weakref.ref, Kept=Kept, copied=copied, lend=lend, settle=settle, states=states, part=part,
     )  # fmt: skip
     args = [f"x{i}" for i in range(len(joint.primals))]
     tensors = [isinstance(p, Tensor) for p in joint.primals]
@@ -119,6 +121,7 @@ def _text(c: Compiled) -> tuple[str, dict[str, Any]]:
         arrays.append(f"b{n}")
     _sizes(w, c, args)
     arrays += _states(w, joint)
+    _settle_loans(w, joint)
     outs = [f"o{k}" for k in range(joint.forward_outputs)] + [f"e{k}" for k in range(c.extras)]
     outs += ["*ahead"] if c.ahead is not None else []
     w.add(f"{_unpack(outs)}forward([{', '.join(arrays)}])")
@@ -204,6 +207,16 @@ def _literal(w: _Writer, value: Any) -> str:
     return w.name("constant", value)
 
 
+def _settle_loans(w: _Writer, joint: Joint) -> None:
+    """Before inputs are written: what others keep of them without a right is theirs as a copy."""
+    written: dict[int, None] = {}
+    for m in joint.mutations:
+        members = [x.index for x in joint.bases[m.primal].members] if m.base else [m.primal]
+        written.update(dict.fromkeys(members))
+    for i in written:
+        w.add(f"if x{i}._storage is not None and x{i}._storage.loans is not None: settle(x{i}._storage)")
+
+
 # --- the node ---------------------------------------------------------------------------------------------------------
 def _node(w: _Writer, c: Compiled, args: list[str], made: list[int]) -> None:
     joint = c.joint
@@ -223,13 +236,16 @@ def _node(w: _Writer, c: Compiled, args: list[str], made: list[int]) -> None:
         text = _size(s.index) if s.kind == "size" else names[s.kind].format(s.index)
         number = s.kind == "primal" and not isinstance(joint.primals[s.index], Tensor)
         overwritten = any(m.primal == s.index and s.kind == ("base" if m.base else "primal") for m in joint.mutations)
-        values.append(f"x{s.index}" if number else f"{text}.copy()" if overwritten else text)
-    alive = _versioned(c, made)
+        values.append(f"x{s.index}" if number else f"copied({text})" if overwritten else text)
+    alive, lent = _versioned(c, made)
     primals = f"({''.join(_held(c, i, a) + ', ' for i, a in enumerate(args))})" if c.double is not None else "()"
     states = "".join(f"r{i}, " for i in range(len(joint.draws)))
     shapes = "".join(f"o{k}.shape, " for k in joint.tangents)
     ahead = ", ahead" if c.ahead is not None else ""
-    w.add(f"node.whole = backward([{', '.join(values)}], ({shapes}), {primals}, ({states}){ahead})")
+    w.add(f"kept = {'Kept(' if lent else ''}[{', '.join(values)}]{')' if lent else ''}")
+    for place, name in lent:
+        w.add(f"lend({name}, kept, {place})")
+    w.add(f"node.whole = backward(kept, ({shapes}), {primals}, ({states}){ahead})")
     if alive:
         w.add(f"node.saved = [{', '.join(alive)}]")
 
@@ -242,16 +258,24 @@ def _held(c: Compiled, i: int, name: str) -> str:
     return name if c.hold or not isinstance(x, Tensor) or saved or (x.requires_grad and x.is_leaf) else f"ref({name})"
 
 
-def _versioned(c: Compiled, made: list[int]) -> list[str]:
-    """Saved tensors that the user holds too: (tensor, version) pairs, checked when the backward runs."""
-    pairs = []
+def _versioned(c: Compiled, made: list[int]) -> tuple[list[str], list[tuple[int, str]]]:
+    """Saved tensors that the user holds too.  Of those that eager keeps as well: (tensor, version) pairs, checked when the
+    backward runs.  The others may be written to, and are lent: (place among the saved, name)."""
+    pairs, lent = [], []
     mutated = {m.primal for m in c.joint.mutations if not m.base}
-    for s in c.saved:
+    for place, saved in enumerate(c.saved):
+        s = saved.of or saved
         if s.kind == "primal" and s.index not in mutated and isinstance(c.joint.primals[s.index], Tensor):
-            pairs.append(f"(x{s.index}, 0 if x{s.index}._storage is None else x{s.index}._storage.version)")
+            if s.index in c.joint.held:
+                pairs.append(f"(x{s.index}, 0 if x{s.index}._storage is None else x{s.index}._storage.version)")
+            else:
+                lent.append((place, f"x{s.index}"))
         elif s.kind == "output" and s.index in made:
-            pairs.append(f"(t{s.index}._alias(), 0)")
-    return pairs
+            if s.index in c.joint.held_outputs:
+                pairs.append(f"(t{s.index}._alias(), 0)")
+            else:
+                lent.append((place, f"t{s.index}"))
+    return pairs, lent
 
 
 def _backward_of(c: Compiled) -> Callable[..., Any]:
@@ -283,7 +307,7 @@ def _backward_of(c: Compiled) -> Callable[..., Any]:
                 kept = list(saved)
                 if retain_graph:  # a later backward wants them as they are
                     for i in donated:
-                        kept[i] = kept[i].copy()
+                        kept[i] = copied(kept[i])
                 given = run(kept + [x.array(g, shape) for x, g, shape in zip(layouts, cotangents, shapes, strict=True)])
             made = {n: Tensor._wrap(given[n], device) for n, device in devices.items()}
             for n, j in handed_on.items():
