@@ -43,16 +43,16 @@ def bytes_of(b: Buffer) -> Int:
 
 @dataclass
 class Chunk:
-    """Memory that one buffer, or several in turn, lie in; alive from step ``first`` to step ``last``."""
+    """Memory of a buffer, which is alive from step ``first`` to step ``last``."""
 
-    buffers: list[Buffer]
+    buffer: Buffer
     first: int
     last: int
     offset: int | str = 0  # bytes into the arena; text if it depends on sizes
 
     @property
-    def size(self) -> list[Int]:
-        return [bytes_of(b) for b in self.buffers]
+    def size(self) -> Int:
+        return bytes_of(self.buffer)
 
 
 @dataclass
@@ -70,6 +70,10 @@ class Memory:
 
 
 def memory_of(plan: Plan) -> Memory:
+    """A chunk for each buffer that does not lie in an input.
+
+    Also for one that the plan puts where another of its size was: to ``place``, that is memory like any other, which in
+    between may be a third one's."""
     out = Memory()
     inputs = {b.name for b in plan.inputs}
     for n, step in enumerate(plan.steps):
@@ -78,12 +82,8 @@ def memory_of(plan: Plan) -> Memory:
                 root = None if reuse is None else out.root(reuse)
                 if isinstance(root, str):
                     out.donated[buffer.name] = root
-                elif root is not None:
-                    root.buffers.append(buffer)
-                    root.last = n
-                    out.chunk[buffer.name] = root
                 else:
-                    out.chunk[buffer.name] = Chunk([buffer], n, n)
+                    out.chunk[buffer.name] = Chunk(buffer, n, n)
             case Run(_, args, _):
                 _touch(out, args, n)
             case Extern(_, args, outs):
@@ -107,7 +107,7 @@ def place(chunks: list[Chunk]) -> int | list[str]:
 
     Known sizes: biggest first, each at the lowest place free during its life.  Symbolic ones: a chunk takes over the
     place of a dead one of equal size, and places follow one another."""
-    if all(known(s) is not None for c in chunks for s in c.size):
+    if all(known(c.size) is not None for c in chunks):
         return _place_known(chunks)
     return _place_symbolic(chunks)
 
@@ -127,24 +127,22 @@ def _place_known(chunks: list[Chunk]) -> int:
 
 
 def _bytes(c: Chunk) -> int:
-    return -(-max(known(s) or 0 for s in c.size) // LINE) * LINE
+    return -(-(known(c.size) or 0) // LINE) * LINE
 
 
 def _place_symbolic(chunks: list[Chunk]) -> list[str]:
     lines: list[str] = []
-    places: list[tuple[str, frozenset[Int], int]] = []  # name, sizes, last step
+    places: list[tuple[str, Int, int]] = []  # name, size, last step
     for n, c in enumerate(sorted(chunks, key=lambda c: c.first)):
-        sizes = frozenset(c.size)
-        free = next((k for k, (_, have, last) in enumerate(places) if have == sizes and last < c.first), None)
+        size = c.size
+        free = next((k for k, (_, have, last) in enumerate(places) if have == size and last < c.first), None)
         if free is not None:
             name = places[free][0]
-            places[free] = (name, sizes, c.last)
+            places[free] = (name, size, c.last)
         else:
             name = f"m{n}"
-            need = ", ".join(text_of(s) for s in sizes)
-            need = need if len(sizes) == 1 else f"max({need})"
-            lines += [f"{name} = top", f"top += -(-({need}) // {LINE}) * {LINE}"]
-            places.append((name, sizes, c.last))
+            lines += [f"{name} = top", f"top += -(-({text_of(size)}) // {LINE}) * {LINE}"]
+            places.append((name, size, c.last))
         c.offset = name
     return ["top = 0", *lines] if lines else []
 
