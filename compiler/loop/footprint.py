@@ -55,9 +55,12 @@ def footprint(plan: Plan, sizes: Mapping[str, int] | None = None) -> Footprint:
     makers, last = _uses(plan)
     kept = {v.buffer for v in plan.outputs if isinstance(v, ArrayView)}
     alive: dict[str, tuple[Buffer, int]] = {}
+    donated = {b.name for b in plan.inputs}  # and what lies in them
     now, best, where, found = 0, 0, "the beginning", dict(alive)
     for step in plan.steps:
-        if isinstance(step, ir.Alloc):
+        if isinstance(step, ir.Alloc) and step.reuse in donated:
+            donated.add(step.buffer.name)
+        elif isinstance(step, ir.Alloc):
             size = _size(step.buffer, sizes)
             alive[step.buffer.name] = step.buffer, size
             now += size

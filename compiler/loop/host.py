@@ -9,19 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from compiler.loop import epilogue, inplace, memory, order, placing, rules, tidy
+from compiler import logs
+from compiler.loop import epilogue, inplace, memory, order, peak, placing, rules, tidy
 from compiler.loop.fuse import Fuser, Group, Task
-from compiler.loop.ir import ArrayView, Check, Extern, Kernel, Load, Plan, Run, Stmt, Store
+from compiler.loop.ir import ArrayView, Buffer, Check, Extern, Kernel, Load, Plan, Run, Stmt, Store
 from compiler.loop.kernel import build, walk
-from compiler.loop.lower import Program, lower
+from compiler.loop.lower import Program, hint, lower
 from compiler.loop.memory import Launch
 from compiler.loop.remat import recompute
 from compiler.loop.share import shared
-from compiler.loop.verify import verify
+from compiler.loop.verify import span, verify
 from compiler.passes import products
 from compiler.passes.tidy import drop_unused
+from compiler.sym.expr import as_int, lift
 from tinytorch.ops.opdef import TABLE
 
 __all__ = ["compile_graph", "rules"]  # importing ``rules`` fills the table that lowering reads
@@ -39,7 +42,10 @@ def compile_graph(gm: Any, config: Any) -> Plan:
     if config.fusion:
         placing.placed(program)
     tasks = order.ordered(grouped(program, config))
-    launches = launched(write_kernels(tasks, program), program, gm.meta)
+    parts = write_kernels(tasks, program)
+    if config.reuse_buffers:
+        parts = fewest_bytes(parts, program, gm.meta)
+    launches = launched(parts, program, gm.meta)
     donated = frozenset(gm.meta.get("donated", ()))
     plan = shared(memory.plan(program, launches, donated, config))
     if config.verify:
@@ -76,9 +82,21 @@ class Part:
 
     @property
     def uses(self) -> frozenset[str]:
-        if not isinstance(self.task, Group):
-            return self.task.reads | self.task.writes
-        return frozenset(s.buffer for s in walk(self.body) if isinstance(s, Load | Store))
+        return frozenset(self.touches)
+
+    @cached_property
+    def touches(self) -> tuple[str, ...]:
+        """The buffers it uses, in the order of its text."""
+        if isinstance(self.task, Group):
+            return tuple(dict.fromkeys(s.buffer for s in walk(self.body) if isinstance(s, Load | Store)))
+        views = (*self.task.step.args, *self.task.step.outs)
+        return tuple(dict.fromkeys(v.buffer for v in views if isinstance(v, ArrayView)))
+
+    @property
+    def writes(self) -> frozenset[str]:
+        if isinstance(self.task, Group):
+            return frozenset(s.buffer for s in walk(self.body) if isinstance(s, Store))
+        return self.task.writes
 
     @property
     def raises(self) -> bool:
@@ -105,6 +123,45 @@ def write_kernels(tasks: list[Task], program: Program) -> list[Part]:
         program.fills.update(built.fills)
         out.append(Part(t, tidy.merged(built.body, program.ranges)))
     return out
+
+
+def fewest_bytes(parts: list[Part], program: Program, meta: Mapping[str, Any]) -> list[Part]:
+    """The same in the order that holds the fewest bytes at once."""
+    inputs = frozenset(b.name for b in program.inputs)
+    outputs = [v.buffer for v in program.outputs if isinstance(v, ArrayView)]
+    used = {b: program.buffers[b] for part in parts for b in part.touches}
+    owned = peak.Memory(
+        {name: size_of(b) for name, b in used.items()}, inputs, frozenset(outputs),
+        frozenset(meta.get("donated", ())) & inputs - frozenset(outputs),
+        overwritten(program, meta.get("inplace", {}), outputs), {name: memory.kind(b) for name, b in used.items()},
+    )  # fmt: skip
+    works: list[peak.Work] = []
+    begun = set(inputs)
+    for part in parts:
+        works.append(work_of(part, begun, owned, program))
+        begun.update(part.touches)
+    chosen = peak.lowest(works, owned)
+    logs.log("memory", str(chosen))
+    return [parts[n] for n in chosen.order]
+
+
+def work_of(part: Part, begun: set[str], owned: peak.Memory, program: Program) -> peak.Work:
+    """A launch, with the operands that its new results might overwrite; homes first."""
+    may = inplace.Takeovers(part.body, program.buffers, program.ranges)
+    free = [b for b in may.loads if b not in may.stores and b not in owned.kept]
+    free = [b for b in free if b not in owned.given or b in owned.donated]
+    over: dict[str, tuple[str, ...]] = {}
+    for target in (t for t in may.stores if t not in begun):
+        home = owned.homes.get(target)
+        wanted = dict.fromkeys([home, *free] if home in may.loads else free)
+        over[target] = tuple(b for b in wanted if owned.kinds[b] == owned.kinds[target])
+    return peak.Work(part.touches, part.writes, over, may, part.raises)
+
+
+def size_of(b: Buffer) -> int:
+    """Bytes from its first element to its last; unknown sizes count as lowering weighs them."""
+    low, high = span(b)
+    return hint(as_int(lift(high) - low if b.shape else lift(1))) * b.dtype.itemsize
 
 
 def launched(parts: list[Part], program: Program, meta: Mapping[str, Any]) -> list[Launch]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from compiler.loop import ir
 from compiler.loop.ir import Buffer
@@ -46,25 +47,39 @@ def _accesses(body: Iterable[ir.Stmt], path: Path) -> Iterator[tuple[Path, ir.Lo
             yield path, s
 
 
-def operand_for(
-    body: tuple[ir.Stmt, ...], target: str, candidates: Iterable[str], buffers: Mapping[str, Buffer],
-    sizes: Mapping[Symbol, Interval],
-) -> str | None:  # fmt: skip
-    """The first of ``candidates`` whose memory ``target``, new in this kernel, can take over."""
-    found = sites(body)
-    stores = [s for s in found if s.stmt.buffer == target]
-    if len(stores) != 1 or not isinstance(stores[0].stmt, ir.Store):
-        return None
-    (store,) = stores
-    assert isinstance(store.stmt, ir.Store)
-    if store.stmt.mode != "set" or store.stmt.mask is not None:
-        return None
-    for name in candidates:
-        if same_layout(buffers[name], buffers[target]):
-            loads = [s for s in found if s.stmt.buffer == name]
-            if loads and all(_in_step(load, store, {**sizes, **checked(body)}) for load in loads):
-                return name
-    return None
+class Takeovers:
+    """Which operands' memory the results of a kernel could take over, were nobody else to need them."""
+
+    def __init__(
+        self, body: tuple[ir.Stmt, ...], buffers: Mapping[str, Buffer], sizes: Mapping[Symbol, Interval]
+    ) -> None:
+        self.body, self.buffers, self.sizes = body, buffers, sizes
+        self.loads: dict[str, list[Site]] = {}
+        self.stores: dict[str, list[Site]] = {}
+        for s in sites(body):
+            (self.loads if isinstance(s.stmt, ir.Load) else self.stores).setdefault(s.stmt.buffer, []).append(s)
+        self.known: dict[tuple[str, str], bool] = {}
+
+    @cached_property
+    def ranges(self) -> dict[Symbol, Interval]:
+        return {**self.sizes, **checked(self.body)}
+
+    def __call__(self, target: str, operand: str) -> bool:
+        """May ``target``, new in this kernel, lie where ``operand`` does?"""
+        found = self.known.get((target, operand))
+        if found is None:
+            found = self.known[target, operand] = self._may(target, operand)
+        return found
+
+    def _may(self, target: str, operand: str) -> bool:
+        if len(self.stores[target]) != 1 or not same_layout(self.buffers[operand], self.buffers[target]):
+            return False
+        (store,) = self.stores[target]
+        assert isinstance(store.stmt, ir.Store)
+        if store.stmt.mode != "set" or store.stmt.mask is not None:
+            return False
+        loads = self.loads.get(operand)
+        return bool(loads) and all(_in_step(load, store, self.ranges) for load in loads or ())
 
 
 def checked(body: Iterable[ir.Stmt]) -> dict[Symbol, Interval]:
@@ -98,6 +113,7 @@ def same_layout(a: Buffer, b: Buffer) -> bool:
     return _walk_of(a) == _walk_of(b)
 
 
+@lru_cache(1024)
 def _walk_of(b: Buffer) -> list[tuple[Expr, Expr]]:
     """Extents and strides, with dimensions that are walked as one put together."""
     out: list[tuple[Expr, Expr]] = []
@@ -168,9 +184,8 @@ class Renaming:
 
     def kernel(self, n: int, body: tuple[ir.Stmt, ...], inputs: frozenset[str]) -> None:
         """Decide for the kernel that is launch ``n``; ``body`` is already renamed."""
-        accesses = sites(body)
-        stored = dict.fromkeys(s.stmt.buffer for s in accesses if isinstance(s.stmt, ir.Store))
-        loaded = dict.fromkeys(s.stmt.buffer for s in accesses if isinstance(s.stmt, ir.Load))
+        may = Takeovers(body, self.buffers, self.sizes)
+        stored, loaded = may.stores, may.loads
         taken: set[str] = set()
         for target in stored:
             if self.first.get(target) != n or target in inputs:
@@ -178,7 +193,7 @@ class Renaming:
             home = self.homes.get(target) if n >= self.settled else None
             dead = [b for b in loaded if b not in self.fixed and b not in stored and self.last[b] == n]
             wanted = ([home] if home is not None and self.last.get(home, -1) == n else []) + dead
-            operand = operand_for(body, target, [b for b in wanted if b not in taken], self.buffers, self.sizes)
+            operand = next((b for b in wanted if b not in taken and may(target, b)), None)
             if operand is not None:
                 taken.add(operand)
                 self.now[target] = operand

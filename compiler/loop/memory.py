@@ -66,7 +66,7 @@ class _Planner:
             for b in dict.fromkeys(launch.uses()):
                 if self.last[b] == n and b not in self.kept and (b not in self.inputs or b in self.donated):
                     self.steps.append(ir.Free(b))
-                    self.free.setdefault(self.key(self.program.buffers[b]), []).append(b)
+                    self.free.setdefault(kind(self.program.buffers[b]), []).append(b)
         for b in sorted(self.kept - self.inputs - self.live):  # outputs that are nothing but a fill
             self.allocate(self.program.buffers[b])
         sizes = tuple(self.program.sizes)
@@ -76,11 +76,12 @@ class _Planner:
         self.live.add(buffer.name)
         old = None
         if self.reuse and buffer.name not in self.kept:
-            free = self.free.get(self.key(buffer))
+            free = self.free.get(kind(buffer))
             old = free.pop() if free else None  # the last freed is the likeliest in cache
         self.steps.append(ir.Alloc(buffer, self.program.fills.get(buffer.name), old))
 
-    def key(self, b: Buffer) -> Any:
-        """Buffers with equal keys fit each other's memory."""
-        low, high = span(b)
-        return b.device, str(lift(high) - low if b.shape else lift(1)), b.dtype.itemsize
+
+def kind(b: Buffer) -> Any:
+    """Buffers of one kind fit each other's memory."""
+    low, high = span(b)
+    return b.device, str(lift(high) - low if b.shape else lift(1)), b.dtype.itemsize
