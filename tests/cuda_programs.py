@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -73,7 +74,15 @@ def on_device(a: np.ndarray) -> Any:
 
 
 def on_host(a: Any) -> np.ndarray:
-    return a if isinstance(a, np.ndarray) else a.get()  # type: ignore[no-any-return]
+    """The array with its strides, copied by bytes."""
+    if isinstance(a, np.ndarray):
+        return a
+    if not a.size:
+        return np.empty(a.shape, a.dtype)
+    ends = [(n - 1) * s for n, s in zip(a.shape, a.strides, strict=True)]
+    low, high = sum(min(0, e) for e in ends), sum(max(0, e) for e in ends) + a.itemsize
+    block = type(a)((high - low,), np.uint8, a.data + low).get()
+    return np.ndarray(a.shape, a.dtype, block, -low, a.strides)
 
 
 class Compiled:
@@ -83,23 +92,30 @@ class Compiled:
         tunes = vary and any(getattr(s, "fn", "") == "matmul" for s in plan.steps)
         config = Config().replace({"numerics": numerics, "cudagraphs": graph, "autotune": tunes})
         self.check = check
-        with varied() if vary else ExitStack(), watched(check):
-            self.program = Program(plan, config)
         self.vary = vary
+        with self.around():
+            self.program = Program(plan, config)
         self.arrays: list[Any] | None = None
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         if self.arrays is None:
             self.arrays = [on_device(a) for a in arrays]
-        with varied() if self.vary else ExitStack(), watched(self.check):
+        with self.around():
             return [on_host(a) for a in self.program(self.arrays)]
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """As things are while it is compiled and called, which may compile as well."""
+        with varied() if self.vary else ExitStack(), watched(self.check), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what cannot be recorded is said; so are NumPy's overflows in rows that it runs
+            yield
 
     def inputs(self) -> list[np.ndarray]:
         """What the inputs hold now."""
         return [on_host(a) for a in self.arrays or ()]
 
     def texts(self) -> str:
-        with varied() if self.vary else ExitStack():
+        with self.around():
             return "\n".join(s.source.text for s in self.program.recipe().launches)
 
 

@@ -198,7 +198,8 @@ def run_batch(first: int, machine: str = "cpu", only: int | None = None) -> dict
 def reports(first: int, programs: int, seconds: float, workers: int, machine: str = "cpu") -> Iterator[dict[str, Any]]:
     """Of batch after batch.  If a process dies, those in flight are run again one by one, to see which killed it."""
     began, at = time.monotonic(), first
-    pool = ProcessPoolExecutor(workers, max_tasks_per_child=40)
+    most = 400 if machine == "cuda" else 40  # a GPU takes seconds to start with
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=most)
     pending: list[tuple[int, Any]] = []
     while True:
         while len(pending) < 2 * workers and time.monotonic() - began < seconds and at < first + programs:
@@ -213,7 +214,7 @@ def reports(first: int, programs: int, seconds: float, workers: int, machine: st
         except BrokenProcessPool:
             for seed, _ in pending:
                 yield apart(seed, machine)
-            pending, pool = [], ProcessPoolExecutor(workers, max_tasks_per_child=40)
+            pending, pool = [], ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=most)
 
 
 def apart(first: int, machine: str) -> dict[str, Any]:
