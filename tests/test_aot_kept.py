@@ -116,6 +116,39 @@ def test_results_and_effects_are_those_of_eager(fn: Any, traces: list[Any]) -> N
     assert len(traces) == 1
 
 
+def test_a_backward_of_its_own_is_found_too(traces: list[Any]) -> None:
+    def loss_of(w: Any, x: Any, b: Any) -> Any:
+        h = F.dropout(torch.tanh(x @ w) + b, 0.3, True)
+        return (h * h).sum(), h.T, b
+
+    def run(call: Any) -> list[Any]:
+        torch.manual_seed(2)
+        w, x, b = torch.randn(4, 3, requires_grad=True), torch.randn(5, 4), torch.randn(3, requires_grad=True)
+        first, turned, same_b = call(w, x, b)
+        assert same_b is b and first.grad_fn is not None
+        grads = torch.autograd.grad(first + turned.sum() ** 2, [w, b], create_graph=True)
+        twice = torch.autograd.grad(grads[0].square().sum() + grads[1].sum(), [w, b])
+        with torch.no_grad():
+            w += 1
+        (call(w, x, b)[1] ** 2).sum().backward()
+        return [first, turned, *grads, *twice, w.grad, b.grad, torch.get_rng_state()]
+
+    expected = run(loss_of)
+    for found in (False, True):
+        torch.compiler.reset()
+        del traces[:]
+        got = run(torch.compile(loss_of, fullgraph=True, dynamic=False))
+        assert all(torch.allclose(g, e, rtol=1e-4, atol=1e-5) and g.stride() == e.stride() for g, e in zip(got, expected, strict=True))
+        asked = [args[0] for args in traces]  # for the second derivative a kept program is traced after all
+        assert len(asked) == 2, found
+    before = len(traces)
+    torch.compiler.reset()
+    torch.manual_seed(2)
+    w = torch.randn(4, 3, requires_grad=True)
+    torch.compile(loss_of, fullgraph=True, dynamic=False)(w, torch.randn(5, 4), torch.randn(3, requires_grad=True))[0].backward()
+    assert len(traces) == before and w.grad is not None
+
+
 def test_what_differs_is_not_found(traces: list[Any]) -> None:
     def attend(x: Any, y: Any) -> Any:
         return F.scaled_dot_product_attention(x, y, y) + 1.0

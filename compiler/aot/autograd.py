@@ -7,6 +7,7 @@ Stage: aot.  In: compilers for a forward and a backward graph, a partition.  Out
 
 from __future__ import annotations
 
+import functools
 import operator
 import weakref
 from collections import Counter
@@ -25,6 +26,7 @@ from compiler.ir.module import GraphModule
 from compiler.passes.roots import root
 from compiler.passes.tidy import tidy
 from tinytorch import tape
+from tinytorch.grad_mode import get_modes, set_modes
 from tinytorch.ops.opdef import Op
 from tinytorch.tensor import Tensor
 
@@ -55,6 +57,9 @@ def aot_autograd(
             key = "" if memory is None or decompositions else key_of(gm, example_inputs, memory)
             found = find(key, example_inputs, memory) if key and memory is not None else None
         if found is not None:
+            if found.joint.training:
+                trace = functools.partial(trace_joint, gm, example_inputs)
+                found.double = _double_later(trace, fw_compiler, bw_compiler or fw_compiler, partition_fn or save_everything)
             return runtime.build(found)
         with timing.phase("joint"), collector.held():
             joint = trace_joint(gm, example_inputs, decompositions=decompositions)
@@ -76,7 +81,7 @@ def compile_joint(
     joint: Joint, fw: Compiler, bw: Compiler, partition: Partition, *, hold: bool = False,
     made: Callable[[Compiled], None] | None = None,
 ) -> Callable[..., list[Any]]:  # fmt: skip
-    """Partition, compile both halves, wire the runtime.  ``made`` is shown what a graph without a backward became."""
+    """Partition, compile both halves, wire the runtime.  ``made`` is shown what is all compiled now."""
     if not joint.training or joint.error is not None:
         joint.module.meta["inplace"] = overwritten(joint, ())
         compiled = Compiled(joint, _raw(fw, joint.module), extras=0)
@@ -107,6 +112,8 @@ def compile_joint(
         double=_double(joint, fw, bw, partition),
         hold=hold,
     )
+    if made is not None and ahead is None:
+        made(compiled)
     return runtime.build(compiled)
 
 
@@ -268,7 +275,7 @@ def _double(joint: Joint, fw: Compiler, bw: Compiler, partition: Partition) -> C
         inputs = [
             *_alive(joint, primals),
             *(Tensor._wrap(s, d) for s, d in zip(states, devices, strict=True)),
-            *(_cotangent(g, like, shape) for g, like, shape in zip(cotangents, joint.tangent_values(), shapes, strict=True)),
+            *(_cotangent(g, like, shape) for g, like, shape in zip(cotangents, joint.cotangents, shapes, strict=True)),
         ]
         if not built:
             outs = joint.module.graph.output_node.args[0]
@@ -276,6 +283,26 @@ def _double(joint: Joint, fw: Compiler, bw: Compiler, partition: Partition) -> C
             module = extract(joint.module, joint.module.graph.placeholders, gradients, lambda n: True, "Gradient")
             built.append(_by_requires(module, fw, bw, partition))
         return built[0](inputs)
+
+    return double
+
+
+def _double_later(trace: Callable[[], Joint], *how: Any) -> Callable[..., Any]:
+    """The same for a program that was kept: it is traced after all, as it would have been now, when somebody asks."""
+    modes, allowed = get_modes(), tape.mode.sdpa
+    made: list[Callable[..., Any]] = []
+
+    def double(*args: Any) -> Any:
+        if not made:
+            now = get_modes(), tape.mode.sdpa
+            try:
+                set_modes(modes)
+                tape.mode.sdpa = allowed
+                made.append(_double(trace(), *how))
+            finally:
+                set_modes(now[0])
+                tape.mode.sdpa = now[1]
+        return made[0](*args)
 
     return double
 

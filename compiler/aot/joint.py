@@ -54,7 +54,7 @@ class Mutation:
 class Joint:
     """A traced program.  ``gradients[i]`` is the joint output that holds the gradient of primal i, or None.
 
-    ``module`` is empty for a program that was kept (``kept``), which has no backward.
+    ``module`` is empty for a program that was kept (``kept``).
     """
 
     module: GraphModule
@@ -64,10 +64,12 @@ class Joint:
     forward_outputs: int
     results: list[Given]
     mutations: list[Mutation]
-    devices: list[Device]  # of forward outputs
+    devices: list[Device]  # of outputs
     bases: list[Base] = field(default_factory=list)
     tangents: list[int] = field(default_factory=list)  # the forward outputs that have one, in order
     gradients: list[int | None] = field(default_factory=list)
+    handed_on: dict[int, int] = field(default_factory=dict)  # joint output -> the tangent that it is
+    cotangents: list[Tensor] = field(default_factory=list)  # what the graph takes them to be: shapes, types, strides
     depends: dict[int, frozenset[int]] = field(default_factory=dict)  # joint output -> tangents it depends on
     requires: list[bool] = field(default_factory=list)  # of forward outputs
     error: Exception | None = None  # what the backward trace raised; raised again by the first backward
@@ -78,10 +80,6 @@ class Joint:
     @property
     def training(self) -> bool:
         return bool(self.tangents)
-
-    def tangent_values(self) -> list[Tensor]:
-        """What the graph takes the cotangents to be: shapes, types, strides."""
-        return [p.meta["val"] for p in self.module.graph.placeholders if p.name.startswith("tangents_")]
 
 
 def trace_joint(
@@ -281,7 +279,7 @@ class _Finish:
             forward_outputs=len(nodes),
             results=results,
             mutations=mutations,
-            devices=[n.meta["val"].device for n in nodes],
+            devices=[n.meta["val"].device for n in outputs],
             bases=self.bases,
             tangents=tangents,
             gradients=[None if g is None else len(nodes) + found.index(g) for g in gradients],
@@ -293,10 +291,14 @@ class _Finish:
         joint.depends = _depends(joint)
         tidy(joint.module)
         verify(joint.module, functional=True)
+        given = [p for p in joint.module.graph.placeholders if p.name.startswith("tangents_")]
         if error is not None:
-            for p in joint.module.graph.placeholders:
-                if p.name.startswith("tangents_"):
-                    joint.module.graph.erase_node(p)
+            for p in given:
+                joint.module.graph.erase_node(p)
+            return joint
+        joint.cotangents = [p.meta["val"] for p in given]
+        made = enumerate(joint.module.graph.output_node.args[0])
+        joint.handed_on = {k: given.index(n) for k, n in made if k >= len(nodes) and n in given}
         return joint
 
     def _mutations(self) -> list[Mutation]:

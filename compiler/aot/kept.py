@@ -3,8 +3,8 @@
 Stage: aot.  In: a captured graph, its example inputs, and a ``Memory`` that finds compiled functions again.  Out: what the
 runtime needs, from disk.  Between a captured graph and its plan nothing is decided but by the graph, the inputs' layouts,
 the modes of the thread and our own code, so these make the key.  A program with anything else in it (a function that is not
-ours, an object as an argument, a generator of its own, symbolic sizes, constants) is traced each time, and so is one with
-a backward of its own.  Mirrors PyTorch's ``AOTAutogradCache``.  Read next: ``runtime``.
+ours, an object as an argument, a generator of its own, symbolic sizes, constants) is traced each time, and so is a loss
+that makes its gradients ahead.  Mirrors PyTorch's ``AOTAutogradCache``.  Read next: ``runtime``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from compiler import cache as disk
 from compiler import logs
 from compiler.aot.aliasing import Given
 from compiler.aot.joint import Joint, Mutation
-from compiler.aot.runtime import Compiled, Raw
+from compiler.aot.runtime import Compiled, Raw, Saved
 from compiler.aot.trace import Draw
 from compiler.fake import FakeArray, is_fake
 from compiler.ir.graph import Graph, Node
@@ -147,7 +147,8 @@ _PLAIN = frozenset((str, int, float, bool, complex, bytes, type(None), type(Elli
 class Record:
     """What is not in the plan.  It is kept as the bytecode of its own ``repr``, if that gives an equal one."""
 
-    forward: Any  # the name under which ``Memory`` finds it
+    forward: Any  # the names under which ``Memory`` finds them
+    backward: Any
     forward_outputs: int
     devices: list[Device]
     results: list[Given]
@@ -155,24 +156,50 @@ class Record:
     requires: list[bool]
     draws: list[tuple[int, Device]]  # of the default generator: shift, device of the state
     drawn: int | None
+    tangents: list[int]
+    gradients: list[int | None]
+    handed_on: dict[int, int]
+    cotangents: list[tuple[Any, Any, DType, Device]]  # shape, strides in bytes
+    depends: dict[int, frozenset[int]]
+    saved: list[Saved]
+    extras: int
+    donated: list[bool]
 
 
 _NAMES: dict[str, Any] = {
-    "Record": Record, "Given": Given, "Mutation": Mutation, "ops": SimpleNamespace(**TABLE), "inf": float("inf"),
+    "Record": Record, "Given": Given, "Mutation": Mutation, "Saved": Saved, "ops": SimpleNamespace(**TABLE), "inf": float("inf"),
     "tinytorch": SimpleNamespace(**dtypes.BY_NAME), "device": lambda type, index=None: Device(type, index),
 }  # fmt: skip
 
 
 def keep(key: str, compiled: Compiled) -> None:
     """Remember a program under its key, if all there is to it can be written down."""
-    joint, name = compiled.joint, getattr(compiled.forward, "kept", None)
+    joint = compiled.joint
+    forward, backward = (getattr(raw, "kept", None) for raw in (compiled.forward, compiled.backward))
     own = [d.generator for d in joint.draws if d.generator is not default_generator]
-    if name is None or joint.training or joint.error is not None or joint.bases or own or len(joint.drawn) > 1:
+    if forward is None or joint.error is not None or joint.bases or own or len(joint.drawn) > 1:
+        return
+    if joint.training and (backward is None or any(s.kind == "size" for s in compiled.saved)):
         return
     record = Record(
-        name, joint.forward_outputs, joint.devices, joint.results, joint.mutations, joint.requires,
-        [(d.shift, d.state.device) for d in joint.draws], joint.drawn[0][1] if joint.drawn else None,
-    )  # fmt: skip
+        forward=forward,
+        backward=backward,
+        forward_outputs=joint.forward_outputs,
+        devices=joint.devices,
+        results=joint.results,
+        mutations=joint.mutations,
+        requires=joint.requires,
+        draws=[(d.shift, d.state.device) for d in joint.draws],
+        drawn=joint.drawn[0][1] if joint.drawn else None,
+        tangents=joint.tangents,
+        gradients=joint.gradients,
+        handed_on=joint.handed_on,
+        cotangents=[(t._data.shape, t._data.strides, t.dtype, t.device) for t in joint.cotangents],
+        depends=joint.depends,
+        saved=compiled.saved,
+        extras=compiled.extras,
+        donated=compiled.donated,
+    )
     try:
         code = compile(repr(record), "<record>", "eval")
         if _read(code) != record:
@@ -187,13 +214,14 @@ def _read(code: Any) -> Any:
 
 
 def find(key: str, examples: Sequence[Any], memory: Memory) -> Compiled | None:
-    """The program kept under a key, for these inputs."""
+    """The program kept under a key, for these inputs; without ``double``."""
     found = disk.get("graph", key)
     if found is None:
         return None
     record = _read(marshal.loads(found))
     forward = memory.again(record.forward)
-    if forward is None:
+    backward = memory.again(record.backward) if record.tangents else None
+    if forward is None or (record.tangents and backward is None):
         return None
     joint = Joint(
         module=GraphModule({}, Graph(), "Kept"),
@@ -205,5 +233,10 @@ def find(key: str, examples: Sequence[Any], memory: Memory) -> Compiled | None:
         mutations=record.mutations,
         devices=record.devices,
         requires=record.requires,
+        tangents=record.tangents,
+        gradients=record.gradients,
+        handed_on=record.handed_on,
+        cotangents=[Tensor._wrap(FakeArray(shape, d.np, strides), device) for shape, strides, d, device in record.cotangents],
+        depends=record.depends,
     )
-    return Compiled(joint, forward)
+    return Compiled(joint, forward, backward, record.saved, record.extras, donated=record.donated)

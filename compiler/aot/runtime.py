@@ -282,12 +282,11 @@ def _backward_of(c: Compiled) -> Callable[..., Any]:
     """``backward(saved, primals, states)`` gives the node's function from cotangents to gradients."""
     joint = c.joint
     wanted = [(i, g) for i, g in enumerate(joint.gradients) if g is not None]
-    outputs = joint.module.graph.output_node.args[0]
     order = {k: n for n, k in enumerate(dict.fromkeys(g for _, g in wanted))}
     where = [(order[g], joint.depends.get(g, frozenset())) for _, g in wanted]
-    handed_on = {order[g]: _tangent_number(outputs[g]) for _, g in wanted if outputs[g].name.startswith("tangents_")}
-    devices = {order[g]: outputs[g].meta["val"].device for _, g in wanted}
-    layouts = [Layout(t) for t in joint.tangent_values()]
+    handed_on = {order[g]: joint.handed_on[g] for _, g in wanted if g in joint.handed_on}
+    devices = {order[g]: joint.devices[g] for _, g in wanted}
+    layouts = [Layout(t) for t in joint.cotangents]
     run, double, error = c.backward, c.double, joint.error
     tangents = range(len(joint.tangents))
     donated = [i for i, given in enumerate(c.donated) if given]
@@ -317,10 +316,6 @@ def _backward_of(c: Compiled) -> Callable[..., Any]:
         return whole
 
     return backward
-
-
-def _tangent_number(node: Any) -> int:
-    return int(node.name.removeprefix("tangents_"))
 
 
 def _masked(values: Any, where: Sequence[tuple[int, frozenset[int]]], absent: set[int]) -> list[Any]:
