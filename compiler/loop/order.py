@@ -1,6 +1,6 @@
-"""In which order the tasks run: one that respects data, and lets memory die early.
+"""In which order the tasks run: the program's, as far as it respects data.
 
-Stage: loop.  In: groups and extern calls.  Out: a list.  Read next: ``memory``.
+Stage: loop.  In: groups and extern calls.  Out: a list.  Read next: ``peak``, ``memory``.
 """
 
 from __future__ import annotations
