@@ -243,3 +243,35 @@ def test_who_listens_sees_all_stages(traces: list[Any]) -> None:
     with logs.listening(lambda topic, title, text: heard.append(topic)):
         anew(fn, torch.ones(4))
     assert {"joint", "loops"} <= set(heard) and len(traces) == 2
+
+
+def test_found_programs_know_what_eager_keeps_and_where_gradients_begin(traces: list[Any]) -> None:
+    def product(x: Any, w: Any) -> Any:
+        return (x * 2).exp() * w + x * w
+
+    def late(x: Any, w: Any) -> Any:
+        with torch.no_grad():
+            torch.compiler.graph_break()
+            y = x * 2
+        w.t()[0].sin()
+        return y * w, w.view(4)
+
+    found: list[int] = []
+    for _ in range(2):
+        torch.compiler.reset()
+        for lends in (False, True):
+            x, w = torch.ones(2, 2), torch.ones(2, 2, requires_grad=True)
+            out = torch.compile((lambda x, w: (x * 2).exp() * w) if lends else product, dynamic=False)(x, w)
+            x.add_(1)
+            if lends:
+                out.sum().backward()
+                np.testing.assert_allclose(w.grad.numpy(), np.exp(2.0) * np.ones((2, 2)), rtol=1e-5)
+            else:
+                with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                    out.sum().backward()
+        x, w = torch.ones(2, 2), torch.ones(2, 2, requires_grad=True)
+        out, view = torch.compile(late, dynamic=False)(x, w)
+        (out.sum() + view.sum()).backward()
+        assert w.grad.tolist() == [[3, 3], [3, 3]] and not view.is_leaf
+        found.append(len(traces))
+    assert found[0] == found[1]

@@ -164,6 +164,9 @@ class Record:
     saved: list[Saved]
     extras: int
     donated: list[bool]
+    held: frozenset[int]
+    held_outputs: frozenset[int]
+    late: bool
 
 
 _NAMES: dict[str, Any] = {
@@ -199,6 +202,9 @@ def keep(key: str, compiled: Compiled) -> None:
         saved=compiled.saved,
         extras=compiled.extras,
         donated=compiled.donated,
+        held=joint.held,
+        held_outputs=joint.held_outputs,
+        late=joint.late,
     )
     try:
         code = compile(repr(record), "<record>", "eval")
@@ -238,5 +244,8 @@ def find(key: str, examples: Sequence[Any], memory: Memory) -> Compiled | None:
         handed_on=record.handed_on,
         cotangents=[Tensor._wrap(FakeArray(shape, d.np, strides), device) for shape, strides, d, device in record.cotangents],
         depends=record.depends,
+        held=record.held,
+        held_outputs=record.held_outputs,
+        late=record.late,
     )
     return Compiled(joint, forward, backward, record.saved, record.extras, donated=record.donated)
