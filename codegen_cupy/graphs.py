@@ -83,6 +83,7 @@ class Graphed:
         self.last_stream = -1
         self.arena: Any = None
         self.inputs = {b: i for i, b in enumerate(recipe.inputs)}
+        self.words = {self.inputs[b] for b in recipe.words}
 
     def _fresh(self, library: set[str]) -> dict[str, Memory]:
         """Outputs made anew in each call, by buffer."""
@@ -103,7 +104,11 @@ class Graphed:
             self.calls += 1
             return self.plain(arrays)
         address = self.machine.address
-        at = [address(a) for a in arrays]
+        at: list[Any]
+        if self.words:  # numbers of the host lie nowhere: they are what the kernels' arguments hold
+            at = [tuple(a.tolist()) if i in self.words else address(a) for i, a in enumerate(arrays)]
+        else:
+            at = [address(a) for a in arrays]
         with self.lock:
             r = self._find(at)
             if r is None:
@@ -279,18 +284,17 @@ class Recording:
     def _launch(self, s: Launch, kernel: Any, scratch: list[Any], stream: int) -> None:
         block, source = Block(s), s.source
         for i, b in enumerate(s.buffers):
-            block.cells[i] = self.pointer[b]
+            block.put(i, self.pointer[b])
         at = len(s.buffers) + len(s.sizes)
         for i, memory in enumerate(scratch):
-            block.cells[at + i] = memory.ptr
+            block.put(at + i, memory.ptr)
         if source.messages:
             self.checks.append(Check(self.machine, source))
-            block.cells[at + len(scratch)] = self.checks[-1].address
+            block.put(at + len(scratch), self.checks[-1].address)
         (gx, gy), (bx, by) = s.grid, source.block
         self.machine.launch(kernel.ptr, gx, gy, 1, bx, by, 1, source.shared, stream, block.pointer, 0)
         node = self.graphs.node(stream)
-        count = at + len(scratch) + bool(source.messages)
-        node.describe(kernel.ptr, s.grid, source.block, source.shared, block.pointer, count)
+        node.describe(kernel.ptr, s.grid, source.block, source.shared, block.pointer, block.count)
         self.keep.append((block, scratch, node))
         home = self.owner.places.home
         for b in dict.fromkeys(home.get(b, b) for b in s.buffers):
@@ -376,7 +380,7 @@ class Recording:
     def _point(self, name: str, to: int, moved: dict[int, Any]) -> None:
         for use in self.uses.get(name, ()):
             for i in use.where:
-                use.block.cells[i] = to
+                use.block.put(i, to)
             moved[id(use.node)] = use.node
 
     def _given(self, o: Any, arrays: Sequence[Any], made: dict[str, Any]) -> Any:

@@ -157,12 +157,19 @@ template <class T> __device__ __forceinline__ T pow_int(T base, T exponent) {
 
 //: shift_left shift_right
 // A shift by the width or more (or by a negative amount) empties the word instead of being undefined.
-template <class T> __device__ __forceinline__ T shift_left(T a, T b) {
+template <class T, class B> __device__ __forceinline__ T shift_left(T a, B b) {
     return (unsigned long long)b < 8 * sizeof(T) ? (T)((unsigned long long)a << b) : (T)0;
 }
-template <class T> __device__ __forceinline__ T shift_right(T a, T b) {
+template <class T, class B> __device__ __forceinline__ T shift_right(T a, B b) {
     return (unsigned long long)b < 8 * sizeof(T) ? (T)(a >> b) : (T)(a < 0 ? -1 : 0);
 }
+
+//: TwoWords
+// What the host passes as it is, read as if it were memory: the seed and the offset of a random stream.
+struct TwoWords {
+    long long at[2];
+    __device__ long long operator[](int i) const { return at[i]; }
+};
 
 //: philox_words
 // Philox 4x32-10 (Salmon et al., 2011), key = seed, counter in the low 64 bits.

@@ -7,13 +7,13 @@ Read next: ``program`` (which recipe for which call), ``launch``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from codegen_cupy.kernel_text import Source
+from codegen_cupy.kernel_text import HOST, Source
 from codegen_cupy.nest import value_at
 from codegen_cupy.sources import Launches, sources
-from compiler.loop.ir import Alloc, ArrayView, Extern, Free, Int, Plan, Run, Scalar
+from compiler.loop.ir import Alloc, ArrayView, Buffer, Extern, Free, Int, Kernel, Plan, Run, Scalar
 from compiler.sym.expr import Expr
 from tinytorch.dtypes import DType
 
@@ -113,6 +113,8 @@ class Recipe:
     outputs: tuple[Any, ...]
     given: tuple[Memory, ...] = ()  # how the inputs lie
     written: frozenset[str] = frozenset()  # inputs that results are written to (not those that are merely used up)
+    words: frozenset[str] = frozenset()  # inputs that are numbers of the host, and arguments of kernels
+    uploads: frozenset[str] = frozenset()  # those that somebody wants as memory of the device
 
     @property
     def launches(self) -> list[Launch]:
@@ -121,11 +123,12 @@ class Recipe:
 
 def prepare(
     plan: Plan, sizes: Mapping[str, int], *, aligned: bool, strict: bool, pick: Any = None, without: frozenset[str] = frozenset(),
-    instead: Mapping[int, list[Step]] | None = None,
+    instead: Mapping[int, list[Step]] | None = None, direct: bool = False,
 ) -> Recipe:
     """Fill in the numbers of a plan.  ``without``: rows that run their own kernels all the same, and
-    what else the machine lacks (``clusters`` of blocks).  ``instead``: what is done at the place of some steps."""
-    home = _homes(plan)
+    what else the machine lacks (``clusters`` of blocks).  ``instead``: what is done at the place of some steps.  ``direct``: our
+    kernels take random states as arguments."""
+    home, (words, uploads) = _homes(plan), _states(plan, instead or {}, direct=direct)
     made: dict[tuple[Any, ...], Launches] = {}
     types = {b.name: b.dtype for b in (*plan.inputs, *(s.buffer for s in plan.steps if isinstance(s, Alloc)))}
     steps: list[Step] = []
@@ -143,16 +146,45 @@ def prepare(
         else:
             assert isinstance(step, Run)
             restrict = len({home[a] for a in step.args}) == len(step.args)
-            key = (step.kernel, restrict, step.sizes)
+            passed = frozenset(n for n, a in enumerate(step.args) if a in words)
+            key = (step.kernel, restrict, step.sizes, passed)
             known = {**sizes, **dict(step.sizes)}
             if key not in made:
-                kernel = plan.kernels[step.kernel]
+                kernel = _passing(plan.kernels[step.kernel], passed)
                 clusters = "clusters" not in without
                 made[key] = sources(kernel, known, aligned=aligned, restrict=restrict, strict=strict, pick=pick, clusters=clusters)
             steps += _run(made[key], plan, step, known, len(steps))
     outputs = tuple(_view(o, sizes) if isinstance(o, ArrayView) else _number(o, sizes) for o in plan.outputs)
     given = tuple(Memory(b.name, b.dtype, _ints(b.shape, sizes), _ints(b.stride, sizes)) for b in plan.inputs)
-    return Recipe(tuple(b.name for b in plan.inputs), tuple(steps), outputs, given, _written(plan, home))
+    return Recipe(tuple(b.name for b in plan.inputs), tuple(steps), outputs, given, _written(plan, home), words, uploads)
+
+
+def is_state(b: Buffer) -> bool:
+    """Is an input the state of a random stream?  Such a one comes in the host's memory, whatever the device."""
+    return b.name.startswith("rng_state_") and b.dtype.name == "int64" and b.shape == (2,)
+
+
+def _states(plan: Plan, instead: Mapping[int, list[Step]], *, direct: bool) -> tuple[frozenset[str], frozenset[str]]:
+    """Random states that kernels take as numbers, and those that must be memory, for a library or another kind of kernel."""
+    states = frozenset(b.name for b in plan.inputs if is_state(b))
+    if not direct or not states:
+        return frozenset(), states
+    uploads: set[str] = {o.buffer for o in plan.outputs if isinstance(o, ArrayView)}
+    for s in plan.steps:
+        if isinstance(s, Extern):
+            uploads.update(v.buffer for v in s.args if isinstance(v, ArrayView))
+        elif isinstance(s, Run):
+            kernel = plan.kernels[s.kernel]
+            uploads.update(a for p, a in zip(kernel.params, s.args, strict=True) if p.name in kernel.writes)
+    uploads.update(b for n, steps in instead.items() for s in steps if isinstance(s, Launch) for b in s.buffers)
+    return states - uploads, states & uploads
+
+
+def _passing(kernel: Kernel, places: frozenset[int]) -> Kernel:
+    """The kernel with the parameters at these places passed as numbers."""
+    if not places:
+        return kernel
+    return replace(kernel, params=tuple(replace(b, device=HOST) if n in places else b for n, b in enumerate(kernel.params)))
 
 
 def call_of(step: Extern, sizes: Mapping[str, int]) -> Call:

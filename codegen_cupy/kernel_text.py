@@ -14,6 +14,9 @@ from codegen_cupy.helpers import needed
 from codegen_cupy.spell import memory_type
 from compiler.loop.ir import Buffer, Int, Kernel
 
+#: The ``device`` of a kernel's buffer that is no memory of the device: the state of a random stream, [seed, offset].
+HOST = "host"
+
 
 @dataclass(frozen=True)
 class Scratch:
@@ -44,6 +47,7 @@ class Source:
     max_blocks: int = 2**31 - 1
     shared: int = 0  # bytes of shared memory that the launch gives
     lines: tuple[str, ...] = ()  # the user's, of a kernel with checks
+    words: tuple[int, ...] = ()  # places of buffers that are two numbers of the host, passed as they are
 
 
 def finish(
@@ -73,10 +77,13 @@ def finish(
         name=name, text=f"{helpers}\n\n{code}" if helpers else code, buffers=tuple(b.name for b in buffers), sizes=sizes,
         size_bytes=8 if e.schedule.wide else 4, scratch=scratch, messages=tuple(e.messages), block=block, work=work,
         split=split, max_blocks=max_blocks, shared=shared, lines=lines if e.messages else (),
+        words=tuple(i for i, b in enumerate(buffers) if b.device == HOST),
     )  # fmt: skip
 
 
 def _parameter(e: Emitter, b: Buffer) -> str:
+    if b.device == HOST:
+        return f"const TwoWords {safe(b.name)}"
     const = "" if b.name in e.kernel.writes else "const "
     restrict = " __restrict__" if e.schedule.restrict else ""
     return f"{const}{memory_type(b.dtype)}*{restrict} {safe(b.name)}"

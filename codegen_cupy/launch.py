@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import linecache
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,17 +28,28 @@ from tinytorch.ops.spell_numpy import spelling
 
 
 class Block:
-    """The packed arguments of one launch: a cell of eight bytes each, and the array of their addresses."""
+    """The packed arguments of one launch: a cell of eight bytes each (two, where numbers of the host are passed), and the
+    array of their addresses.  ``at``: the first cell of each argument."""
 
     def __init__(self, launch: Launch) -> None:
         s = launch.source
-        count = len(launch.buffers) + len(launch.sizes) + len(s.scratch) + bool(s.messages)
-        self.cells = (ctypes.c_uint64 * max(1, count))()
+        self.count = len(launch.buffers) + len(launch.sizes) + len(s.scratch) + bool(s.messages)
+        words = sorted(s.words)
+        self.at = [i + bisect_left(words, i) for i in range(self.count)]
+        self.cells = (ctypes.c_uint64 * (self.count + len(words) + 1))()
         base, width = ctypes.addressof(self.cells), ctypes.sizeof(ctypes.c_uint64)
-        self.addresses = (ctypes.c_void_p * max(1, count))(*[base + width * i for i in range(count)])
+        self.addresses = (ctypes.c_void_p * max(1, self.count))(*[base + width * i for i in self.at])
         self.pointer = ctypes.addressof(self.addresses)
-        for i, n in enumerate(launch.sizes):
-            self.cells[len(launch.buffers) + i] = n
+        for i, n in enumerate(launch.sizes, len(launch.buffers)):
+            self.put(i, n)
+
+    def put(self, argument: int, value: Any) -> None:
+        """Set an argument: an integer, or a tuple of two."""
+        at = self.at[argument]
+        if isinstance(value, tuple):
+            self.cells[at], self.cells[at + 1] = value
+        else:
+            self.cells[at] = value
 
 
 class Writer:
@@ -54,7 +66,9 @@ class Writer:
         self.places = places(recipe)
         self.home, self.kept_homes = self.places.home, self.places.kept
         self.arrays: dict[str, Memory] = {}
-        self.pointer: dict[str, str] = {b: machine.pointer.format(_name(b)) for b in recipe.inputs}
+        self.pointer: dict[str, str] = {
+            b: f"{_name(b)}_words" if b in recipe.words else machine.pointer.format(_name(b)) for b in recipe.inputs
+        }
 
     def write(self) -> Callable[[Sequence[Any]], list[Any]]:
         offsets, total = self.places.offsets, self.places.total
@@ -65,6 +79,8 @@ class Writer:
         add("def run(inputs):")
         if self.recipe.inputs:
             add(f"    {', '.join(map(_name, self.recipe.inputs))}, = inputs")
+        for b in sorted(self.recipe.words):
+            add(f"    {_name(b)}_words = {_name(b)}.tolist()")
         add("    stream = stream_pointer()")
         if self.machine.synchronous:
             add("    machine.watch(inputs)")
@@ -151,15 +167,16 @@ class Writer:
         self.names[cells] = block.cells
         self.names[f"keep{number}"] = (block, kernel)
         for i, b in enumerate(s.buffers):
-            add(f"        {cells}[{i}] = {self.pointer[b]}")
+            first = block.at[i]
+            add(f"        {cells}[{first}{f':{first + 2}' if i in source.words else ''}] = {self.pointer[b]}")
         at = len(s.buffers) + len(s.sizes)
         for i, n in enumerate(s.scratch_bytes):
             memory = self.machine.alloc(max(n, 1))
             self.machine.ndarray((max(n, 1),), "uint8", memory, (1,)).fill(0)
             self.names[f"scratch{number}_{i}"] = memory
-            block.cells[at + i] = memory.ptr
+            block.put(at + i, memory.ptr)
         if source.messages:
-            block.cells[at + len(s.scratch_bytes)] = self.names[f"check{number}"].address
+            block.put(at + len(s.scratch_bytes), self.names[f"check{number}"].address)
         (gx, gy), (bx, by) = s.grid, source.block
         add(f"        launch({kernel.ptr}, {gx}, {gy}, 1, {bx}, {by}, 1, {source.shared}, stream, {block.pointer}, 0)  # {source.name}")
         if source.messages and self.machine.synchronous:

@@ -104,7 +104,7 @@ def _cells(s: Launch) -> int:
 
 @lru_cache(4096)
 def _joinable(s: Source) -> bool:
-    alone = s.split == 1 and not s.scratch and not s.messages and not s.shared
+    alone = s.split == 1 and not s.scratch and not s.messages and not s.shared and not s.words
     return alone and "__shared__" not in s.text and "blockIdx.y" not in s.text and _HEAD.search(s.text) is not None
 
 

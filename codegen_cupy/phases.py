@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from codegen_cupy.kernel_text import HOST
 from codegen_cupy.nest import Axis, Nest, defined, loop_axes, simplified, used, value_at, walk
 from compiler.loop.ir import Buffer, Check, Index, Init, Int, Kernel, Let, Load, Loop, Stmt, Store, Update
 from compiler.sym.expr import as_int, lift
@@ -149,7 +150,7 @@ def _inside(segment: tuple[Stmt, ...], name: str) -> bool:
 
 def _buffer(kernel: Kernel, nest: Nest, name: str, dtype: DType) -> Buffer:
     held = dtype
-    return Buffer(f"{name}_carried", held, (nest.points,), (1,), kernel.params[0].device)
+    return Buffer(f"{name}_carried", held, (nest.points,), (1,), next(b.device for b in kernel.params if b.device != HOST))
 
 
 def _row(nest: Nest) -> Int:

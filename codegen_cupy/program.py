@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from codegen_cupy import attention, convolution, cublaslt, graphs, launch, many, matmul, tune, unfused, ways
-from codegen_cupy.host import EXTERN_KERNELS, Recipe, prepare
+from codegen_cupy.host import EXTERN_KERNELS, Recipe, is_state, prepare
 from codegen_cupy.lanes import CHAIN
 from codegen_cupy.machine import has_clusters, machine
 from codegen_cupy.matmul import allow_tf32
@@ -47,6 +47,7 @@ class Program:
         self.pick = tune.picker(config, self.emulate) if getattr(config, "autotune", False) else None
         self._runs: dict[tuple[tuple[int, ...], bool, bool], Callable[[Sequence[Any]], list[Any]]] = {}
         self._lock = threading.Lock()
+        self.states = {i for i, b in enumerate(plan.inputs) if is_state(b)}
         if not plan.sizes:
             self._run_for((), True, allow_tf32())
 
@@ -65,7 +66,9 @@ class Program:
         if not self.emulate and not has_clusters():
             without |= {"clusters"}
         instead = ways.instead(self.plan, named, self.config, aligned=aligned, strict=self.strict, emulate=self.emulate)
-        recipe = prepare(self.plan, named, aligned=aligned, strict=self.strict, pick=self.pick, without=without, instead=instead)
+        recipe = prepare(
+            self.plan, named, aligned=aligned, strict=self.strict, pick=self.pick, without=without, instead=instead, direct=True
+        )
         if self.autotune:
             recipe = matmul.tuned(recipe)
         if not self.emulate:
@@ -82,16 +85,24 @@ class Program:
                 run = launch.prepared(recipe, device, fmad=not self.strict)
                 if self.graphs:
                     run = graphs.graphed(recipe, device, run, fmad=not self.strict, rule=self.rule)
+                if recipe.uploads:
+                    run = uploading(run, frozenset(map(recipe.inputs.index, recipe.uploads)), device.xp.asarray)
                 self._runs[sizes, aligned, tf32] = run
             return run
 
     def _aligned(self, arrays: Sequence[Any]) -> bool:
+        given = arrays if not self.states else [a for i, a in enumerate(arrays) if i not in self.states]
         if self.emulate:
-            return all(a.ctypes.data % ALIGNMENT == 0 for a in arrays)
-        for a in arrays:
+            return all(a.ctypes.data % ALIGNMENT == 0 for a in given)
+        for a in given:
             if a.data.ptr % ALIGNMENT:
                 return False
         return True
+
+
+def uploading(run: Callable[[Sequence[Any]], list[Any]], places: frozenset[int], upload: Any) -> Callable[[Sequence[Any]], list[Any]]:
+    """``run`` with the inputs at ``places``, random states that are wanted as memory, brought to the device."""
+    return lambda arrays: run([upload(a) if i in places else a for i, a in enumerate(arrays)])
 
 
 def build(plan: Plan, config: Any = None) -> Program:

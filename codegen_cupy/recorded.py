@@ -29,10 +29,12 @@ class Recorded:
         self.read()
 
     def read(self) -> None:
-        originals = (ctypes.c_uint64 * self.size).from_address(ctypes.c_void_p.from_address(self.source).value or 0)
-        self.values = (ctypes.c_uint64 * self.size)(*originals)
-        start, width = ctypes.addressof(self.values), ctypes.sizeof(ctypes.c_uint64)
-        self.addresses = (ctypes.c_void_p * self.size)(*[start + i * width for i in range(self.size)])
+        originals = list((ctypes.c_void_p * self.size).from_address(self.source))
+        first, width = originals[0], ctypes.sizeof(ctypes.c_uint64)
+        cells = (originals[-1] - first) // width + 2  # the last argument may have two
+        self.values = (ctypes.c_uint64 * cells)(*(ctypes.c_uint64 * cells).from_address(first))
+        start = ctypes.addressof(self.values)
+        self.addresses = (ctypes.c_void_p * self.size)(*[start + a - first for a in originals])
 
     def params(self) -> int:
         return ctypes.addressof(self.addresses) if self.size else self.source

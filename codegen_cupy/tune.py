@@ -18,6 +18,7 @@ import numpy as np
 
 from codegen_cupy import launch, sources, tiles
 from codegen_cupy.host import Launch, Memory, Recipe
+from codegen_cupy.kernel_text import HOST
 from codegen_cupy.machine import Machine, machine
 from codegen_cupy.nest import Nest, fast_axis, value_at, walk
 from codegen_cupy.schedule import MULTIPROCESSORS, WARP, Schedule, Situation, inner_loops
@@ -154,7 +155,8 @@ class Bench:
         step = Launch(source, (work, source.split), source.buffers, sizes, scratch)
         names = tuple(b.name for b in self.kernel.params)
         given = tuple(self._memory(b) for b in self.kernel.params)
-        return launch.prepared(Recipe(names, (step,), (), given, frozenset()), self.device, fmad=not s.strict)
+        words = frozenset(b.name for b in self.kernel.params if b.device == HOST)
+        return launch.prepared(Recipe(names, (step,), (), given, frozenset(), words), self.device, fmad=not s.strict)
 
     def _memory(self, b: Buffer) -> Memory:
         ints = lambda xs: tuple(value_at(x, self.sizes) for x in xs)  # noqa: E731
@@ -181,6 +183,8 @@ class Bench:
         return self.arrays
 
     def example(self, b: Buffer, seed: int) -> Any:
+        if b.device == HOST:
+            return np.zeros(2, np.int64)
         return example(self.device, self._memory(b), seed)
 
     # --- how long it takes ---

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.device import Device, array_module, cpu
+from tinytorch.device import Device, cpu
 from tinytorch.tensor import Tensor
 
 
@@ -40,7 +40,8 @@ class Generator:
         return np.array([self.seed_value, self.offset], np.uint64).view(np.int64)
 
     def draw(self, numel: Any, device: Device = cpu) -> tuple[Tensor, Any]:
-        """(state, shift) for one draw of ``numel`` elements; moves the offset past it."""
+        """(state, shift) for one draw of ``numel`` elements; moves the offset past it.  A state is two numbers, which stay
+        in the host's memory on every device: kernels take them as arguments."""
         from tinytorch import dispatch
 
         interpreter = dispatch.current.interpreter
@@ -48,7 +49,7 @@ class Generator:
             return interpreter.draw(self, numel, device)
         state = self.state_array()
         self.offset += (int(numel) + 3) // 4
-        return Tensor._wrap(array_module(device).asarray(state), device), 0
+        return Tensor._wrap(state, device), 0
 
     def get_state(self) -> Tensor:
         return Tensor._wrap(self.state_array(), cpu)

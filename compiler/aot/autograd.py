@@ -26,6 +26,7 @@ from compiler.ir.module import GraphModule
 from compiler.passes.roots import root
 from compiler.passes.tidy import tidy
 from tinytorch import tape
+from tinytorch.device import array_module
 from tinytorch.grad_mode import get_modes, set_modes
 from tinytorch.ops.opdef import Op
 from tinytorch.tensor import Tensor
@@ -274,7 +275,7 @@ def _double(joint: Joint, fw: Compiler, bw: Compiler, partition: Partition) -> C
         devices = [d.state.device for d in joint.draws]
         inputs = [
             *_alive(joint, primals),
-            *(Tensor._wrap(s, d) for s, d in zip(states, devices, strict=True)),
+            *(Tensor._wrap(array_module(d).asarray(s), d) for s, d in zip(states, devices, strict=True)),  # inputs like others now
             *(_cotangent(g, like, shape) for g, like, shape in zip(cotangents, joint.cotangents, shapes, strict=True)),
         ]
         if not built:

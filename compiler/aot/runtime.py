@@ -32,6 +32,7 @@ from tinytorch.tensor import Storage, Tensor
 Raw = Callable[[list[Any]], Sequence[Any]]
 
 _serial = itertools.count()
+WORD = 2**64 - 1
 
 #: The row that compiled nodes carry: a name for ``grad_fn``, never run.
 COMPILED = Op(name="compiled_function", kind="extern", infer=lambda *metas: metas, doc="a compiled region on the tape")
@@ -140,25 +141,22 @@ def _text(c: Compiled) -> tuple[str, dict[str, Any]]:
 
 
 def _states(w: _Writer, joint: Joint) -> list[str]:
-    """One state per draw; those of one generator and device are rows of one array."""
-    groups: dict[tuple[int, Any], list[int]] = {}
+    """One state per draw; those of one generator are rows of one array."""
+    groups: dict[int, list[int]] = {}
     for i, d in enumerate(joint.draws):
-        groups.setdefault((id(d.generator), d.state.device), []).append(i)
+        groups.setdefault(id(d.generator), []).append(i)
     for members in groups.values():
         first = joint.draws[members[0]]
         shifts = "".join(f"{_size(joint.draws[i].shift)}, " for i in members)
         names = "".join(f"r{i}, " for i in members)
-        generator, device = w.name("generator", first.generator), w.name("device", first.state.device)
-        w.add(f"{names}= states({generator}, ({shifts}), {device})")
+        w.add(f"{names}= states({w.name('generator', first.generator)}, ({shifts}))")
     return [f"r{i}" for i in range(len(joint.draws))]
 
 
-def states(generator: Any, shifts: tuple[int, ...], device: Any) -> Any:
-    """The generator's state moved on by each of ``shifts``: int64 arrays [seed, offset]."""
-    rows = np.empty((len(shifts), 2), np.int64)
-    rows[:] = generator.state_array()
-    rows[:, 1] += shifts
-    return array_module(device).asarray(rows)
+def states(generator: Any, shifts: tuple[int, ...]) -> Any:
+    """The generator's state moved on by each of ``shifts``: int64 arrays [seed, offset], in the host's memory."""
+    seed, offset = generator.seed_value, generator.offset
+    return np.array([(seed, (offset + s) & WORD) for s in shifts], np.uint64).view(np.int64)
 
 
 def _unpack(names: list[str]) -> str:
