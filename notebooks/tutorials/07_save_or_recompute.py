@@ -163,6 +163,24 @@ for p in points[::4]:
 plot_pareto(points)  # a picture, in a notebook
 
 # %% [markdown]
+# ## Neither saved nor computed again
+#
+# The backward of a cross entropy reads all logits a second time. What does it know that the forward did not? One number,
+# the gradient of the loss, and `loss.backward()` sends a one. So a forward may assume one and write the gradient at once,
+# while a row of logits is in registers: two passes over memory instead of three. If another number comes after all, the
+# ordinary backward runs. The partition looks whether that is worth it (`ahead.py`); the layer above does products.
+
+# %%
+logits, target = torch.randn(512, 1024).requires_grad_(), torch.randint(0, 1024, (512,))
+loss = trace_joint(F.cross_entropy, [logits, target])
+_, _, plain = min_cut(loss.module, loss.forward_outputs, ahead=True)
+print(plain)
+print()
+print(min_cut(gm, outputs, ahead=True)[2])
+
+# %% [markdown]
+# **Question.** Two losses, of which the program returns both: why does the partition not even ask?
+#
 # ## Break it
 #
 # First forbid computing again, then forbid saving. A node's `meta["recompute"]` overrides its row: this is how
