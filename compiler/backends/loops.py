@@ -16,6 +16,7 @@ from compiler.aot.autograd import aot_autograd
 from compiler.aot.kept import Memory
 from compiler.aot.runtime import Raw
 from compiler.backend import load_codegen
+from compiler.backends import devices
 from compiler.config import Config
 from compiler.config import config as settings
 from compiler.ir import meta
@@ -63,7 +64,10 @@ def through_loops(
     """
 
     def compiler(module: GraphModule, examples: Sequence[Any]) -> Raw:
-        return compile_loops(module, codegen_for(module), config)
+        def one(part: GraphModule) -> Raw:
+            return compile_loops(part, codegen_for(part), config)
+
+        return devices.on_both(module, one) if devices.mixed(module) else one(module)
 
     def partition(joint: GraphModule, forward_outputs: int) -> tuple[Any, ...]:
         ahead = config.gradients_ahead and not config.deterministic  # which of the two ways is taken depends on the past
