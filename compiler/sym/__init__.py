@@ -1,1 +1,5 @@
-"""Symbolic integers.  Read next: ``expr`` (expressions), ``ranges`` and ``simplify`` (what is known), ``env`` (sizes)."""
+"""Symbolic integers.
+
+Read next: ``expr`` (expressions; ``base``, ``nodes`` and ``arithmetic`` make it up), ``ranges`` and ``simplify`` (what is
+known), ``env`` (sizes; ``relation`` and ``symint`` are its parts).
+"""

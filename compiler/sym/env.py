@@ -1,72 +1,29 @@
-"""Symbolic sizes: ``SymInt`` behaves like the int it stands for, and ``ShapeEnv`` writes down what was assumed.
+"""Symbolic sizes: ``ShapeEnv`` writes down what was assumed of them.
 
 Stage: sym.  In: sizes that may differ from call to call.  Out: integer expressions in shapes, and guards on them.
 A comparison that the known ranges decide is free; any other is answered for the example at hand (the *hint*) and
-recorded as a guard, so that the compiled code runs only where the answer is the same.  Mirrors ``torch.SymInt`` and
-``torch.fx.experimental.symbolic_shapes.ShapeEnv``.  Read next: ``compiler.fake``.
+recorded as a guard, so that the compiled code runs only where the answer is the same.  Mirrors
+``torch.fx.experimental.symbolic_shapes.ShapeEnv``.  Read next: ``symint`` (the sizes themselves), ``compiler.fake``.
 
 0 and 1 are never symbolic (they broadcast and vanish), so a fresh symbol ranges over ``[2, inf)``.
 """
 
 from __future__ import annotations
 
-import numbers
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Literal, SupportsIndex, TypeAlias
+from typing import Any
 
 from compiler.errors import GuardError, Unsupported
 from compiler.sym.expr import Const, Expr, Int, Mod, Symbol, as_int, coefficient, expr_of, lift
-from compiler.sym.ranges import Interval, bounds, nonnegative, nonzero
+from compiler.sym.ranges import Interval, bounds, nonnegative
 from compiler.sym.ranges import numbers as ends
+from compiler.sym.relation import COMPARE, Relation, Sense, SizeGuard
 from compiler.sym.simplify import simplify
+from compiler.sym.symint import Sizes, SymInt, is_symbolic
 
-Sense: TypeAlias = Literal["==", "!=", "<="]
-_COMPARE: dict[str, Callable[[int, int], bool]] = {"==": operator.eq, "!=": operator.ne, "<=": operator.le}
-_OPPOSITE: dict[str, Sense] = {"==": "!=", "!=": "=="}
-
-
-@dataclass(frozen=True)
-class Relation:
-    """``lhs == rhs``, ``lhs != rhs`` or ``lhs <= rhs`` over integer expressions."""
-
-    sense: Sense
-    lhs: Expr
-    rhs: Expr
-
-    def __str__(self) -> str:
-        gap = self.lhs - self.rhs  # shown with every term on the side where it is positive
-        const, terms = gap.split()
-        left, right = lift(max(const, 0)), lift(max(-const, 0))
-        for m, c in terms:
-            left, right = (left + c * m, right) if c > 0 else (left, right - c * m)
-        return f"{left} {self.sense} {right}"
-
-    def negated(self) -> Relation:
-        if self.sense == "<=":
-            return Relation("<=", self.rhs + 1, self.lhs)
-        return Relation(_OPPOSITE[self.sense], self.lhs, self.rhs)
-
-    def holds(self, env: Mapping[str, int]) -> bool:
-        return _COMPARE[self.sense](self.lhs.evaluate(env), self.rhs.evaluate(env))
-
-    @property
-    def free_symbols(self) -> frozenset[Symbol]:
-        return self.lhs.free_symbols | self.rhs.free_symbols
-
-
-@dataclass(frozen=True)
-class SizeGuard:
-    """A relation the compiled code relies on, and the user's frames (innermost last) that made it necessary."""
-
-    relation: Relation
-    why: str = ""
-    stack: tuple[tuple[str, int, str, str], ...] = ()
-
-    def __str__(self) -> str:
-        return str(self.relation)
+__all__ = ["Relation", "Sense", "ShapeEnv", "SizeGuard", "SymInt", "SymbolInfo", "is_symbolic", "statically_equal"]
 
 
 @dataclass
@@ -188,7 +145,7 @@ class ShapeEnv:
                 f"cannot decide {relation} while compiling: it depends on a value only running code knows",
                 "assert the relation to the compiler with a check, or use torch.where",
             )
-        truth = _COMPARE[relation.sense](left, right)
+        truth = COMPARE[relation.sense](left, right)
         self.add_guard(relation if truth else relation.negated(), why)
         return truth
 
@@ -270,204 +227,10 @@ class ShapeEnv:
         return list(seen.values())
 
 
-class SymInt:
-    """An integer whose value may differ from call to call.  Arithmetic with ints stays symbolic; a comparison gives a
-    bool and may record a guard; whatever needs the number itself (``int``, ``range``, ``float``) specialises it."""
-
-    __slots__ = ("_expr", "env")
-    __array_ufunc__ = None  # NumPy scalars on the left leave the operation to us
-    _expr: Expr
-    env: ShapeEnv
-
-    def __init__(self, expr: Expr, env: ShapeEnv) -> None:
-        self._expr, self.env = expr, env
-
-    @property
-    def expr(self) -> Expr:
-        return self.env.resolve(self._expr)
-
-    __sym_expr__ = expr
-
-    @property
-    def hint(self) -> int | None:
-        return self.env.hint(self.expr)
-
-    def __repr__(self) -> str:
-        return str(self.expr)
-
-    def __hash__(self) -> int:
-        return hash(self.expr)
-
-    def __copy__(self) -> SymInt:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> SymInt:
-        return self
-
-    # --- arithmetic: symbolic with ints, specialised with anything else ---
-    def _with(self, other: Any, fn: Callable[[Any, Any], Any], flip: bool = False) -> Any:
-        e = _operand(other)
-        if e is None:
-            if isinstance(other, float | complex):
-                return fn(other, int(self)) if flip else fn(int(self), other)
-            return NotImplemented
-        a, b = (e, self.expr) if flip else (self.expr, e)
-        if fn is operator.floordiv or fn is operator.mod:
-            self._check_divisor(b)
-        return self.env.wrap(fn(a, b))
-
-    def _check_divisor(self, b: Expr) -> None:
-        b = self.env.resolve(b)
-        if not nonzero(b, self.env.ranges) and not self.env.decide("!=", b, Const(0), "division"):
-            raise ZeroDivisionError("integer division or modulo by zero")
-
-    def __add__(self, other: Any) -> Any:
-        return self._with(other, operator.add)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._with(other, operator.add, True)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._with(other, operator.sub)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._with(other, operator.sub, True)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._with(other, operator.mul)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._with(other, operator.mul, True)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._with(other, operator.floordiv)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self._with(other, operator.floordiv, True)
-
-    def __mod__(self, other: Any) -> Any:
-        return self._with(other, operator.mod)
-
-    def __rmod__(self, other: Any) -> Any:
-        return self._with(other, operator.mod, True)
-
-    def __divmod__(self, other: Any) -> tuple[Any, Any]:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
-        return other // self, other % self
-
-    def __pow__(self, other: Any) -> Any:
-        if isinstance(other, int) and 0 <= other <= 8:
-            return self.env.wrap(self.expr**other)
-        return int(self) ** other
-
-    def __rpow__(self, other: Any) -> Any:
-        return other ** int(self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return int(self) / other
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return other / int(self)
-
-    def __neg__(self) -> Any:
-        return self.env.wrap(-self.expr)
-
-    def __pos__(self) -> SymInt:
-        return self
-
-    def __invert__(self) -> Any:
-        return -self - 1
-
-    def __abs__(self) -> Any:
-        return self if self >= 0 else -self
-
-    # --- comparisons ---
-    def _decide(self, sense: Sense, a: Expr, b: Expr) -> bool:
-        return self.env.decide(sense, a, b)
-
-    def __eq__(self, other: object) -> Any:
-        e = _operand(other)
-        if e is None:
-            return int(self) == other if isinstance(other, float) else NotImplemented
-        return self._decide("==", self.expr, e)
-
-    def __ne__(self, other: object) -> Any:
-        equal = self.__eq__(other)
-        return equal if equal is NotImplemented else not equal
-
-    def __lt__(self, other: Any) -> Any:
-        e = _operand(other)
-        return int(self) < other if e is None else self._decide("<=", self.expr + 1, e)
-
-    def __le__(self, other: Any) -> Any:
-        e = _operand(other)
-        return int(self) <= other if e is None else self._decide("<=", self.expr, e)
-
-    def __gt__(self, other: Any) -> Any:
-        e = _operand(other)
-        return int(self) > other if e is None else self._decide("<=", e + 1, self.expr)
-
-    def __ge__(self, other: Any) -> Any:
-        e = _operand(other)
-        return int(self) >= other if e is None else self._decide("<=", e, self.expr)
-
-    def __bool__(self) -> bool:
-        return self._decide("!=", self.expr, Const(0))
-
-    # --- the number itself ---
-    def __index__(self) -> int:
-        return self.env.specialize(self.expr)
-
-    def __int__(self) -> int:
-        return self.env.specialize(self.expr)
-
-    def __float__(self) -> float:
-        return float(self.env.specialize(self.expr, "used as a float"))
-
-    def __round__(self, ndigits: int | None = None) -> Any:
-        return self if ndigits is None else round(int(self), ndigits)
-
-    def __floor__(self) -> SymInt:
-        return self
-
-    def __ceil__(self) -> SymInt:
-        return self
-
-    def __trunc__(self) -> SymInt:
-        return self
-
-
-def _install_bitwise() -> None:
-    for name in ("and", "or", "xor", "lshift", "rshift"):
-        fn: Callable[[Any, Any], Any] = getattr(operator, name + "_" if name in ("and", "or") else name)
-        setattr(SymInt, f"__{name}__", lambda self, other, fn=fn: fn(int(self), other))
-        setattr(SymInt, f"__r{name}__", lambda self, other, fn=fn: fn(other, int(self)))
-
-
-_install_bitwise()
-numbers.Integral.register(SymInt)
-
-
-def _operand(x: Any) -> Expr | None:
-    e = expr_of(x)
-    if e is not None:
-        return e
-    if isinstance(x, SupportsIndex):
-        return Const(operator.index(x))
-    return None
-
-
-def is_symbolic(x: Any) -> bool:
-    """A ``SymInt``, as opposed to a number."""
-    return isinstance(x, SymInt)
-
-
 def statically_equal(a: Any, b: Any) -> bool:
     """Are two sizes equal for certain?  Never records a guard."""
     ea, eb = expr_of(a), expr_of(b)
     if ea is None and eb is None:
         return bool(a == b)
-    env = a.env if isinstance(a, SymInt) else b.env if isinstance(b, SymInt) else ShapeEnv()
+    env: Sizes = a.env if isinstance(a, SymInt) else b.env if isinstance(b, SymInt) else ShapeEnv()
     return env.proven("==", lift(a if ea is None else ea), lift(b if eb is None else eb)) is True
