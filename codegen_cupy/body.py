@@ -218,9 +218,12 @@ class Emitter:
         return [s.name for s in lift(e).free_symbols if s.name in self.dtype]
 
     def mask(self, s: Load | Store) -> str | None:
-        """The condition under which memory may be touched: the statement's own, and the checks an index relies on."""
+        """The condition under which memory may be touched: the statement's own, and the checks an index relies on.
+
+        Who is beyond the last point does that point's work and stores nothing; nor does it read what another team is storing.
+        """
         parts = [self.text[s.mask]] if s.mask else []
-        if isinstance(s, Store) and self.store_guard:
+        if self.store_guard and (isinstance(s, Store) or s.buffer in self.kernel.writes):
             parts.append(self.store_guard)
         if self.checked and self._values_in(s.index):
             parts += self.checked
@@ -544,11 +547,12 @@ class Section:
         if key in self.kept.loaded:
             return
         self.kept.loaded.add(key)
-        slot, where = self._slot(s), self.e.index(s.index)
-        if self.vector == 1:
-            self.e.line(f"{slot}[c] = {safe(s.buffer)}[{where}];")
-        else:
-            self.e.line(f"{slot}[c] = load_pack<{self.vector}>({safe(s.buffer)} + {where});")
+        slot, where, mask = self._slot(s), self.e.index(s.index), self.e.mask(s)
+        text = f"{safe(s.buffer)}[{where}]" if self.vector == 1 else f"load_pack<{self.vector}>({safe(s.buffer)} + {where})"
+        if mask:
+            t = memory_type(self.e.buffers[s.buffer].dtype)
+            text = f"{mask} ? {text} : {t if self.vector == 1 else f'Pack<{t}, {self.vector}>'}{{}}"
+        self.e.line(f"{slot}[c] = {text};")
 
     def _read_kept(self, s: Load, suffix: str) -> str:
         return self._element(s, f"{self._slot(s)}[c]{suffix}")

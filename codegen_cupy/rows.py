@@ -35,7 +35,7 @@ from codegen_cupy.pointwise import unflatten
 from codegen_cupy.schedule import WARP, Schedule, inner_loops
 from codegen_cupy.spell import from_memory, memory_type, register_type, to_memory
 from codegen_cupy.twopass import two_pass
-from compiler.loop.ir import Init, Kernel, Load, Loop, Store, Update
+from compiler.loop.ir import Init, Kernel, Load, Loop, Stmt, Store, Update
 from compiler.sym.expr import Symbol, as_int, ceildiv, coefficient, lift
 
 
@@ -159,8 +159,8 @@ class RowKernel:
         if not self.schedule.blocks:
             self._declare_kept()
         for s in self.nest.body:
+            self._barrier_before(s)
             if isinstance(s, Loop):
-                self._barrier_before(s)
                 self._spread(s)
                 if s.kind == "reduce" and self.schedule.split > 1:
                     self._finish_in_last_block(self._joined_in(s))
@@ -170,14 +170,12 @@ class RowKernel:
                 self.stored.add(s.buffer)
             else:
                 self.e.statement(s)
-                if isinstance(s, Load):
-                    self.read.add((s.buffer, None))
 
-    def _barrier_before(self, loop: Loop) -> None:
+    def _barrier_before(self, next_: Stmt) -> None:
         """What other lanes of the team stored must be seen before it is read, and what they read must have been read
         before it is overwritten."""
-        inside = list(walk((loop,)))
-        writes = {(s.buffer, self._place_in(loop, s)) for s in inside if isinstance(s, Store)}
+        inside = list(walk((next_,)))
+        writes = {(s.buffer, self._place_in(next_, s)) for s in inside if isinstance(s, Store)}
         written = {b for b, _ in writes}
         late = any(b in written and (b, place) not in writes for b, place in self.read)
         if late or any(isinstance(s, Load) and s.buffer in self.stored for s in inside):
@@ -187,10 +185,13 @@ class RowKernel:
                 self.e.line("__syncthreads();" if self.several else "__syncwarp();")
             self.stored.clear()
             self.read.clear()
-        self.read |= {(s.buffer, self._place_in(loop, s)) for s in inside if isinstance(s, Load)}
+        self.read |= {(s.buffer, self._place_in(next_, s)) for s in inside if isinstance(s, Load)}
 
-    def _place_in(self, loop: Loop, s: Load | Store) -> Any:
-        """The same for two accesses only if each lane makes them to the same elements."""
+    def _place_in(self, loop: Stmt, s: Load | Store) -> Any:
+        """The same for two accesses only if each lane makes them to the same elements.  Beside loops all lanes load, and one
+        stores."""
+        if not isinstance(loop, Loop):
+            return isinstance(s, Store)
         rounds = bool(self.schedule.chunks) and vectorizable(loop.body)
         return lift(s.index).subs({Symbol(loop.axis): Symbol("_lane")}), rounds, loop.extent
 

@@ -180,9 +180,10 @@ def walks_columns(kernel: Kernel, nest: Nest) -> bool:
 
 
 def splittable(nest: Nest) -> bool:
-    """One reduction loop, then straight-line code: several blocks may share it and the last one finishes."""
+    """One reduction loop, then straight-line code: several blocks may share it and the last one finishes.  What is stored
+    before it all of them would store, at times into what another has yet to read."""
     loops = inner_loops(nest)
-    if len(loops) != 1 or loops[0].kind != "reduce":
+    if len(loops) != 1 or loops[0].kind != "reduce" or any(isinstance(s, Store) for s in nest.body[: nest.body.index(loops[0])]):
         return False
     return all(not isinstance(s, (Loop, Store)) for s in loops[0].body) and any(
         isinstance(s, Update) for s in loops[0].body

@@ -21,7 +21,7 @@ from codegen_cupy.host import Launch, Memory, Recipe
 from codegen_cupy.kernel_text import HOST
 from codegen_cupy.machine import Machine, machine
 from codegen_cupy.nest import Nest, fast_axis, value_at, walk
-from codegen_cupy.schedule import MULTIPROCESSORS, WARP, Schedule, Situation, inner_loops
+from codegen_cupy.schedule import MULTIPROCESSORS, WARP, Schedule, Situation, inner_loops, splittable
 from compiler import autotune, cache, logs
 from compiler.config import Config
 from compiler.loop.ir import Buffer, Kernel, Store, Update
@@ -94,7 +94,7 @@ def proposals(nest: Nest, start: Schedule, sizes: Mapping[str, int], *, determin
         if start.vector > 1:
             out["vector"] = (start.vector // 2,)
     elif start.kind == "column" and not (sums and deterministic):
-        out = {"split": tuple(max(1, start.split * n // 4) for n in (1, 2, 8)), "team": (4, 8, 16, 32)}
+        out = {"split": tuple(max(1, start.split * n // 4) for n in (1, 2, 8)) if splittable(nest) else (), "team": (4, 8, 16, 32)}
         if start.vector > 1:
             out["vector"] = (start.vector // 2,)
     return {name: tuple(v for v in values if v != getattr(start, name)) for name, values in out.items() if values}

@@ -19,8 +19,9 @@ from codegen_cupy.online import online
 from codegen_cupy.schedule import Schedule, Situation, inner_loops
 from compiler.config import config
 from compiler.loop import build, interp
+from compiler.loop.build import KernelRecorder, kernel
 from compiler.loop.ir import Kernel, Store
-from tinytorch.dtypes import bfloat16, bool_, float32
+from tinytorch.dtypes import bfloat16, bool_, float32, int64
 
 
 def check(k: Kernel, start: list[np.ndarray]) -> None:
@@ -96,6 +97,85 @@ def test_float32_results_take_no_approximation() -> None:
         k = make(float32, 4096) if make is cases.gelu else make(float32, 8, 4096)
         assert "rough_" not in "".join(s.text for s in sources.sources(k, {}).sources)
     assert "rough_" not in "".join(s.text for s in sources.sources(cases.halves(4096), {}, strict=True).sources)
+
+
+@needs_compiler
+@pytest.mark.parametrize("n", [5, 8])
+def test_who_is_beyond_the_last_row_reads_nothing_that_is_stored(n: int) -> None:
+    """It repeats the last row, which another warp stores at its own pace."""
+
+    def stored_and_read(k: KernelRecorder) -> None:
+        x = k.param("x", float32, (33,), (1,))
+        y, z = k.param("y", float32, (33,), (1,)), k.param("z", float32, (33,), (1,))
+        for i in k.map(33):
+            k.store(y, i, k.neg(k.load(x, i)))
+            total = k.init("add", float32)
+            for _ in k.reduce(n):
+                k.update("add", total, k.load(y, i))
+            k.store(z, i, total)
+
+    k = kernel(stored_and_read)
+    arrays = arguments(k)
+    emulate_kernel(k, arrays, check=True)
+    np.testing.assert_allclose(arrays[2], -n * arrays[0], rtol=1e-6)
+
+
+@needs_compiler
+@pytest.mark.parametrize("team", [4, 64])
+def test_a_value_of_the_row_is_read_after_the_loop_that_stores_it(team: int) -> None:
+    """And one lane stores in place only when the others have read."""
+
+    def gathered(k: KernelRecorder) -> None:
+        x, y = k.param("x", float32, (3, 70), (70, 1)), k.param("y", float32, (3, 70), (70, 1))
+        ids = k.param("ids", int64, (3,), (1,))
+        z = k.param("z", float32, (3,), (1,))
+        for i in k.map(3):
+            at = k.load(ids, i)
+            was = k.load(z, i)
+            for j in k.map(70):
+                k.store(y, i * 70 + j, k.exp(k.load(x, i * 70 + j)))
+            k.store(z, i, k.add(was, k.load(y, i * 70 + at)))
+
+    k = kernel(gathered)
+    start = arguments(k)
+    start[2][:] = [69, 0, 33]
+    want, got = [a.copy() for a in start], [a.copy() for a in start]
+    interp.run_kernel(k, want)
+    run_with(k, got, dict(kind="row", team=team, threads=max(team, 128), vector=1, chunks=0), check=True)
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-6)
+
+
+def test_the_tuner_splits_only_what_the_last_block_can_finish() -> None:
+    for k, splits in ((cases.column_sum(float32, 300, 96), True), (cases.column_softmax(70, 40), False)):
+        (nest,) = nests(k)
+        at = Situation({})
+        start = replace(sources.pick_schedule(k, nest, at), kind="column")
+        assert schedule.splittable(nest) == splits == ("split" in tune.proposals(nest, start, {}))
+
+
+@needs_compiler
+def test_what_is_stored_before_a_sum_is_stored_once() -> None:
+    """In place, so that whoever reads late would read the new value."""
+
+    def doubled(k: KernelRecorder) -> None:
+        x, y = k.param("x", float32, (300, 40), (40, 1)), k.param("y", float32, (40,), (1,))
+        z = k.param("z", float32, (40,), (1,))
+        for i in k.map(40):
+            v = k.mul(k.load(y, i), 2.0)
+            k.store(y, i, v)
+            total = k.init("add", float32)
+            for j in k.reduce(300):
+                k.update("add", total, k.mul(v, k.load(x, j * 40 + i)))
+            k.store(z, i, total)
+
+    k = kernel(doubled)
+    start = arguments(k)
+    want, got = [a.copy() for a in start], [a.copy() for a in start]
+    interp.run_kernel(k, want)
+    emulate_kernel(k, got, check=True, backwards=True)
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-4)
 
 
 @needs_compiler
