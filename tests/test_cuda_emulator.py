@@ -79,6 +79,23 @@ def test_an_access_outside_of_all_buffers_is_named(index: int) -> None:
         run(text, "stray", 1, 32, np.zeros(64, np.float32))
 
 
+NARROW = """
+extern "C" __global__ void raise_last(short* x) {
+    unsigned* word = (unsigned*)((size_t)(x + 2) & ~(size_t)3);
+    unsigned seen = peek(word);
+    atomicCAS(word + OFF, seen, seen + 1);
+}
+"""
+
+
+def test_the_word_around_a_narrow_element_may_reach_beyond_its_buffer() -> None:
+    x = np.zeros(4, np.int16)
+    run(NARROW.replace("OFF", "0"), "raise_last", 1, 1, x[:3])
+    assert x[2] == 1
+    with pytest.raises(emulate.EmulationError, match="out of bounds"):
+        run(NARROW.replace("OFF", "1"), "raise_last", 1, 1, x[:3])
+
+
 def test_shared_memory_starts_undefined() -> None:
     text = """
 extern "C" __global__ void peek_first(float* y) {

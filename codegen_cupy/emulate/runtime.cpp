@@ -498,6 +498,11 @@ void touch(const void* where, unsigned bytes, bool write, bool atomic, void* pc)
     uint64_t a = (uint64_t)where;
     if (on_a_stack(a)) return;
     Region* r = region_of(a);
+    if (atomic && !r) r = region_of(a + bytes - 1);
+    if (atomic && r) {  // a narrow element is updated with the word around it, which may reach beyond a buffer: memory comes in words
+        uint64_t from = a < r->start ? r->start : a, to = a + bytes > r->end ? r->end : a + bytes;
+        a = from, bytes = (unsigned)(to - from);
+    }
     if (!r || a + bytes > r->end) {
         if (!r && in_program(a)) return;
         give_up("out of bounds: " + thread_name(threadIdx, blockIdx) + (write ? " writes " : " reads ") +
