@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen_numba import runtime
+from compiler import cache
 
 Array = npt.NDArray[Any]
 _serial = itertools.count()
@@ -54,7 +55,7 @@ class Built:
 
     def _define(self, launch: Any) -> Any:
         namespace = {**self._namespace, "launch": launch}
-        exec(compile(self.source, self._filename, "exec"), namespace)
+        exec(cache.bytecode(self.source, self._filename), namespace)
         return namespace["call"]
 
     def __call__(self, arrays: list[Any], sizes: tuple[int, ...] = ()) -> list[Any]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler import cache
 from compiler.aot.ahead import Forward
 from compiler.aot.joint import Joint, Mutation
 from compiler.aot.overlap import base_array
@@ -86,7 +87,7 @@ def build(compiled: Compiled) -> Callable[..., list[Any]]:
     text, names = _text(compiled)
     filename = f"<compiled_{next(_serial)}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    exec(compile(text, filename, "exec"), names)
+    exec(cache.bytecode(text, filename), names)
     fn: Callable[..., list[Any]] = names["call"]
     if compiled.joint.late:
         fn = _recording(fn)
