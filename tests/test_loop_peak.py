@@ -216,3 +216,8 @@ def test_a_plan_holds_what_was_foretold(monkeypatch: pytest.MonkeyPatch) -> None
     for plan, chosen in zip(plans, foretold, strict=True):
         assert footprint(plan).peak == chosen.after
     assert any(isinstance(s, ir.Alloc) for s in plans[1].steps)
+
+
+def test_a_result_that_no_launch_touches_has_no_elements() -> None:
+    x = torch.zeros(3, 0)
+    run(lambda x: (ops.ne(x, x), ops.sin(ops.sum(x, (0, 1), False))), x)

@@ -131,7 +131,7 @@ def fewest_bytes(parts: list[Part], program: Program, meta: Mapping[str, Any]) -
     outputs = [v.buffer for v in program.outputs if isinstance(v, ArrayView)]
     used = {b: program.buffers[b] for part in parts for b in part.touches}
     owned = peak.Memory(
-        {name: size_of(b) for name, b in used.items()}, inputs, frozenset(outputs),
+        {name: size_of(b) for name, b in used.items()}, inputs, frozenset(outputs) & (used.keys() | inputs),
         frozenset(meta.get("donated", ())) & inputs - frozenset(outputs),
         overwritten(program, meta.get("inplace", {}), outputs), {name: memory.kind(b) for name, b in used.items()},
     )  # fmt: skip
