@@ -81,15 +81,17 @@ def row_function(module: ir.Module) -> ir.Function:
     return fn
 
 
-def fetch_function(module: ir.Module) -> ir.Function:
-    """``fetch(source, bytes)``: ask for the lines of a row that will be read soon; an address may be anything."""
-    fn, b, made = _function(module, "tt_fetch", [I8.as_pointer(), I64])
+def fetch_function(module: ir.Module, later: bool = False) -> ir.Function:
+    """``fetch(source, bytes)``: ask for the lines of a row that will be read soon, or a bit later: then into the second
+    cache, not the first; an address may be anything."""
+    fn, b, made = _function(module, "tt_fetch_later" if later else "tt_fetch", [I8.as_pointer(), I64])
     if not made:
         return fn
     name = "llvm.prefetch.p0"
     kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
     ask = module.globals.get(name) or ir.Function(module, kind, name)
-    llvm.count(b, I64(0), fn.args[1], LINE, lambda i: b.call(ask, [b.gep(fn.args[0], [i]), I32(0), I32(3), I32(1)]))
+    near = I32(2 if later else 3)
+    llvm.count(b, I64(0), fn.args[1], LINE, lambda i: b.call(ask, [b.gep(fn.args[0], [i]), I32(0), near, I32(1)]))
     b.ret_void()
     return fn
 

@@ -135,12 +135,39 @@ class Emitter(Statements):
                 if isinstance(s, Load):
                     self.out(f"turn_in({self._tile_arguments(s, across, inner)[0]})")
             with self.out.block(f"for {row} in range({row}_0, {row}_1):"):
-                with self.out.block(f"for {column} in range({column}_0, {column}_1):"):
-                    self.tile_place = f"({row} - {row}_0) * {wide} + {column} - {column}_0"
-                    self.body(self.phase.body)
+                for line in self._next_tile(across, inner):
+                    self.out(line)
+                self.tile_place = f"({row} - {row}_0) * {wide} + {column} - {column}_0"
+                found = [s for s in self.phase.body if id(s) not in self.tiles and self.goes_around(s, inner)]
+                if found:
+                    self.loop_around(inner, self.phase.body, f"{column}_0", f"{column}_1", found)
+                else:
+                    with self.out.block(f"for {column} in range({column}_0, {column}_1):"):
+                        self.body(self.phase.body)
             for s in turned:
                 if isinstance(s, Store):
                     self.out(f"turn_out({self._tile_arguments(s, across, inner)[1]})")
+
+    def _next_tile(self, across: str, inner: str) -> list[str]:
+        """Lines that fetch, at each row of a tile, as much of the next one along the innermost loop: neither array runs on
+        from one tile to the next for long enough for the machine to see it coming.  Only what no cache holds anyway."""
+        tall, wide = self.tune.tile
+        row, column, out = self.name(across), self.name(inner), {}
+        for s in self.phase.body if self.around else ():
+            if not isinstance(s, Load) or s.mask is not None:
+                continue
+            start = self.index(analysis.at_zero(s.index, inner))
+            step = analysis.symbolic_stride(s.index, inner)
+            if id(s) in self.tiles and step is not None:
+                at = f"({row} - {row}_0) * {wide}"
+                start = f"{self.index(analysis.at_zero(s.index, across, inner))} + {row}_0 + remainder({at}, {tall})"
+                start += f" + ({column}_1 + quotient({at}, {tall})) * ({self.index(step)})"
+            elif step == 1:
+                start += f" + {column}_1"
+            else:
+                continue
+            out[s.buffer] = f"fetch_later({self.buffer(s.buffer)}, {start}, {wide})"
+        return list(out.values())
 
     def _tile_arguments(self, s: Load | Store, across: str, inner: str) -> tuple[str, str]:
         """The operands of ``turn_in`` and ``turn_out`` for the current tile."""

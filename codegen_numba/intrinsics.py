@@ -437,16 +437,17 @@ def _write_around(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
     builder.call(bypass.row_function(builder.module), [start, row, builder.mul(count, count.type(size))])
 
 
-def _fetch(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
-    """``fetch(source, at, count)``: see ``bypass``."""
+def _fetch(builder: ir.IRBuilder, signature: Any, values: Any, later: bool = False) -> None:
+    """``fetch(source, at, count)``, ``fetch_later``: see ``bypass``."""
     source, at, count = values
     size = signature.args[0].element.bits // 8
     start = builder.bitcast(builder.gep(source, [at]), bypass.I8.as_pointer())
-    builder.call(bypass.fetch_function(builder.module), [start, builder.mul(count, count.type(size))])
+    builder.call(bypass.fetch_function(builder.module, later), [start, builder.mul(count, count.type(size))])
 
 
 NAMES["write_around"] = Word("write_around", _pointers(0, 2), _write_around)
 NAMES["fetch"] = Word("fetch", _pointers(0), _fetch)
+NAMES["fetch_later"] = Word("fetch_later", _pointers(0), lambda b, s, v: _fetch(b, s, v, later=True))
 NAMES["settle"] = Word("settle", _pointers(), lambda builder, signature, values: bypass.settle(builder))
 NAMES["philox_row"] = Word("philox_row", _pointers(0), _philox_row)
 NAMES["turn_in"] = Word("turn_in", _pointers(0, 3), _turn_in)

@@ -51,4 +51,3 @@ def _logistic(s: Let, made: dict[str, Let], uses: Counter[str]) -> tuple[Let, ..
             return ()
         steps.append(made[args[0]])
     return ()
-

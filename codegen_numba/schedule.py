@@ -32,7 +32,7 @@ class Tune:
     parallel: int = 400_000  # cost (units of ``analysis.COSTS``) below which no thread is woken
     parts: int = 4  # parts per thread: more than one evens out threads that are late
     strip: int = 256  # neighbours whose inner loops run together, where those jump through memory
-    tile: tuple[int, int] = (256, 64)  # tile of a loop that goes against the grain of some array
+    tile: tuple[int, int] = (64, 128)  # tile of a loop that goes against the grain of some array
     together: int = 0  # bytes of a product that the kernel behind it waits for; 0: by its size, -1: all of it
     around: int = 0  # bytes a kernel must touch for its results to go around the caches; 0: what the last cache holds
 

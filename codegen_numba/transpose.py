@@ -2,15 +2,15 @@
 
 Stage: codegen_numba.  In: a source whose rows are contiguous, a destination whose rows are its columns.  Out: copied.
 A loop that walks one array against its grain would use one element of each cache line and come back for the next
-when the line is gone.  Blocks of 16 x 16 (8 x 8 for eight-byte elements) are loaded as vectors, transposed by
-log2(n) rounds of shuffles, and stored as vectors.  Read next: ``emit`` (tiles).
+when the line is gone.  Blocks of 16 x 16 (8 x 8 for eight-byte elements, and where a register holds eight of four bytes)
+are loaded as vectors, transposed by log2(n) rounds of shuffles, and stored as vectors.  Read next: ``emit`` (tiles).
 """
 
 from __future__ import annotations
 
 from llvmlite import ir
 
-from codegen_numba import llvm
+from codegen_numba import llvm, target
 
 I64, I32 = ir.IntType(64), ir.IntType(32)
 
@@ -29,7 +29,7 @@ def turn(module: ir.Module, width: int) -> ir.Function:
         fn.attributes.add(attribute)
     fn.args[0].add_attribute("noalias")
     fn.args[2].add_attribute("noalias")
-    _Writer(fn, element, 8 if width == 64 else 16).write()
+    _Writer(fn, element, 8 if width == 64 or width == 32 and not target.has("avx512f") else 16).write()
     return fn
 
 

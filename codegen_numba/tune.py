@@ -47,7 +47,7 @@ def proposals(kernel: Kernel, config: Config, start: Tune) -> dict[str, tuple[An
     out: dict[str, tuple[Any, ...]] = {}
     cut = phases(kernel, runtime.thread_count(), start)
     if any(p.kind == "tiles" for p in cut):
-        out["tile"] = ((64, 64), (128, 64), (128, 128), (256, 128), (64, 256))
+        out["tile"] = ((64, 64), (64, 128), (128, 128), (256, 64), (128, 256), (64, 256))
     total = sum(analysis.hint(p.total) for p in cut)
     if runtime.thread_count() > 1 and start.parallel // 16 < total < start.parallel * 64:
         out["parallel"] = (max(1, total // 4), total * 4)

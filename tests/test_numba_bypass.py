@@ -102,3 +102,15 @@ def test_only_what_is_written_and_not_read() -> None:
     assert bypass.last_cache() > 0
     (kernel,) = kernels_of(lambda x: ops.sum(x, dim=(0,), keepdim=False), normal(4096, 16))
     assert not bypass.results(kernel, 64 << 10)  # a result that is small beside what is read
+
+
+@pytest.mark.parametrize("shape", [(40, 37), (130, 300)])
+@pytest.mark.parametrize("tune", [Tune(around=1), Tune(around=1, tile=(3, 5), parallel=1)], ids=["tuned", "tiny"])
+def test_tiles_go_around_too(shape: tuple[int, int], tune: Tune) -> None:
+    """Rows of a tile whose other operand is turned; the next tile is asked for meanwhile."""
+    x, y = normal(*shape), normal(*reversed(shape))
+    built = build(compile_graph(trace(lambda x, y: ops.add(ops.permute(x, dims=(1, 0)), y), x, y), Config()), Config(), tune)
+    text = "".join(built.kernels.values())
+    assert "turn_in(" in text and "write_around(" in text and text.count("fetch_later(") == 2
+    (got,) = built([x._data, y._data])
+    np.testing.assert_array_equal(got, x._data.T + y._data)
