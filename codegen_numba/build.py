@@ -23,7 +23,7 @@ from codegen_numba.rebase import rebase
 from codegen_numba.schedule import Phase, Tune, phases
 from codegen_numba.sources import PREPARE, fill_source
 from codegen_numba.together import Pair
-from codegen_numba.tune import tuned
+from codegen_numba.tune import tuned, tuned_call
 from compiler import logs
 from compiler.config import Config
 from compiler.loop.ir import Alloc, ArrayView, Buffer, Extern, Int, Kernel, Plan, Run, Scalar
@@ -52,6 +52,7 @@ class Builder(HostText):
     """Walks the steps of a plan and records what to launch for each."""
 
     def build(self) -> Built:
+        self.calls: dict[int, Tune] = {}  # choices for library calls, by their place
         self.templates = self._templates()
         own = (t for found in self.templates.values() for t in found)
         used = {v.buffer for t in own for v in t.slots if isinstance(v, ArrayView)}
@@ -66,9 +67,16 @@ class Builder(HostText):
     def _templates(self) -> dict[int, list[Template]]:
         """Steps that are library calls run as phases."""
         found: dict[int, list[Template]] = {}
-        families = narrow.templates(self.plan, self.buffers)
+        families, strict = narrow.templates(self.plan, self.buffers), self.config.numerics == "strict"
         for n, s in enumerate(self.plan.steps):
-            made = families.get(n) or templates.of(s, self.buffers) if isinstance(s, Extern) else None
+            if not isinstance(s, Extern):
+                continue
+            if n not in families and self.config.autotune and not strict:
+                behind = together.behind(self.plan, n)
+                places = (n,) if behind is None else (n, behind)
+                self.calls[n] = tuned_call(self.plan, places, self.buffers, self.config, self.tune)
+            way = self.calls.get(n, self.tune).way or ("library" if strict else "")  # whose sums are eager's
+            made = families.get(n) or templates.of(s, self.buffers, way)
             if made is not None:
                 found[n] = made
         return found
@@ -78,7 +86,7 @@ class Builder(HostText):
         found: dict[int, tuple[int, Pair]] = {}
         phases = {n: [s.phase for s in steps] for n, steps in self.steps.items()}
         for n, pair in together.pairs(self.plan, self.buffers, self.memory, self.templates, rebased, phases):
-            block = together.block(pair, self.templates[n][-1], self.tune.together)
+            block = together.block(pair, self.templates[n][-1], self.threads, self.calls.get(n, self.tune).together)
             step, call = self.plan.steps[pair.run], self.plan.steps[n]
             assert isinstance(step, Run) and isinstance(call, Extern)
             if block and not any(self.moves[step.kernel].values()):

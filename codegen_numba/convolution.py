@@ -128,8 +128,8 @@ def conv_weight_join(out, work, depth, columns, channels, parts, start, stop, pa
 def forward(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | None:
     x, w = step.args
     (out,) = step.outs
-    case = _case(step, buffers, x, w, out, step.params)
-    if case is None or not _dense_rows(case.y) or not _dense(case.w):
+    case = case_of(step, buffers, x, w, out)
+    if case is None or not _dense_rows(case.y) or not dense(case.w):
         return None
     block = case.block(case.channels)
     units = product((case.x.shape[0], case.groups, ceil_div(case.y.shape[2], block)))
@@ -142,8 +142,8 @@ def forward(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | Non
 def backward_input(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | None:
     g, w = step.args
     (out,) = step.outs
-    case = _case(step, buffers, out, w, g, step.params)
-    if case is None or not _dense_rows(case.y) or not _dense(case.w):
+    case = case_of(step, buffers, out, w, g)
+    if case is None or not _dense_rows(case.y) or not dense(case.w):
         return None
     block = case.block(case.channels)
     text = INPUT.format(sizes=case.names("g", "w", "out"), t=case.t, windows=_indent(case.windows("out", ADD), 12))
@@ -159,8 +159,8 @@ def backward_input(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template
 def backward_weight(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | None:
     x, g = step.args
     (out,) = step.outs
-    case = _case(step, buffers, x, out, g, step.params)
-    if case is None or not _dense_rows(case.y) or not _dense(case.w):
+    case = case_of(step, buffers, x, out, g)
+    if case is None or not _dense_rows(case.y) or not dense(case.w):
         return None
     block = case.block(case.channels)
     text = WEIGHT.format(sizes=case.names("x", "g"), t=case.t, windows=_indent(case.windows("x", FILL), 16))
@@ -180,7 +180,7 @@ def backward_weight(step: Extern, buffers: Mapping[str, Buffer]) -> list[Templat
     ]
 
 
-class _Case:
+class Case:
     """One convolution: its views as four-dimensional, its sizes."""
 
     def __init__(
@@ -225,9 +225,8 @@ class _Case:
         return Template(Source(name, text, tuple(params)), tuple(slots), units, work, 1, room * self.dtype.itemsize)
 
 
-def _case(
-    step: Extern, buffers: Mapping[str, Buffer], x: Any, w: Any, y: Any, params: Mapping[str, Any]
-) -> _Case | None:
+def case_of(step: Extern, buffers: Mapping[str, Buffer], x: Any, w: Any, y: Any) -> Case | None:
+    """The convolution of a step; None if it is not covered."""
     library = blas.find()
     if library is None or not all(isinstance(v, ArrayView) and len(v.shape) in (3, 4) for v in (x, w, y)):
         return None
@@ -237,7 +236,7 @@ def _case(
     if any(known(n) == 0 for v in (x, w, y) for n in v.shape):
         return None
     dtype = next(iter(dtypes))
-    return _Case(x, w, y, params, dtype, library.gemm(dtype))
+    return Case(x, w, y, step.params, dtype, library.gemm(dtype))
 
 
 def _four(v: ArrayView) -> ArrayView:
@@ -253,7 +252,8 @@ def _dense_rows(v: ArrayView) -> bool:
     return v.stride[3] == 1 and (v.stride[2] == v.shape[3] or known(v.shape[2]) == 1)
 
 
-def _dense(w: ArrayView) -> bool:
+def dense(w: ArrayView) -> bool:
+    """Are the weights one run of memory, group by group?"""
     return w.stride[3] == 1 and w.stride[2] == w.shape[3] and w.stride[1] == product(w.shape[2:])
 
 

@@ -421,7 +421,15 @@ def _product(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
     builder.call(product.product(builder.module), [c, c_row, a, a_row, a_column, b, *rest])
 
 
+def _gathered(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
+    """``gathered(c, c_at, c_row, a, a_at, a_tile, b, b_at, table, table_at, m, n, k, keep)``: see that file."""
+    c, c_at, c_row, a, a_at, a_tile, b, b_at, table, table_at, *rest = values
+    c, a, b, table = (builder.gep(p, [at]) for p, at in ((c, c_at), (a, a_at), (b, b_at), (table, table_at)))
+    builder.call(product.gathered(builder.module), [c, c_row, a, a_tile, b, table, *rest])
+
+
 NAMES["product"] = Word("product", _pointers(0, 3, 7), _product)
+NAMES["gathered"] = Word("gathered", _pointers(0, 3, 6, 8), _gathered)
 
 
 def _philox_row(builder: ir.IRBuilder, signature: Any, values: Any) -> None:

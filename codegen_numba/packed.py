@@ -35,13 +35,13 @@ def packed(a, packed, c, n, k, a_row, a_column, c_row, start, stop, part):
 """
 
 
-def matmul(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | None:
-    """None: BLAS does as well."""
-    if lanes() < 16 or not narrow.fits(step, buffers):
+def matmul(step: Extern, buffers: Mapping[str, Buffer], always: bool = False) -> list[Template] | None:
+    """None: it cannot be, or, unless it is to be ``always``, BLAS does as well."""
+    if not narrow.fits(step, buffers) or lanes() < 16 and not always:
         return None
     a, (c,) = narrow.factors(step)[0], step.outs
     (m, k), (_, n) = map(analysis.hint, a.shape), map(analysis.hint, c.shape)
-    if m < FEWEST or m * n * k < SMALL or n * k > LARGEST:
+    if not always and (m < FEWEST or m * n * k < SMALL or n * k > LARGEST):
         return None
     return [narrow.pack(step, "shared"), _multiply(step, a, c)]
 

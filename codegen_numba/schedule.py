@@ -33,6 +33,7 @@ class Tune:
     parts: int = 4  # parts per thread: more than one evens out threads that are late
     strip: int = 256  # neighbours whose inner loops run together, where those jump through memory
     tile: tuple[int, int] = (64, 128)  # tile of a loop that goes against the grain of some array
+    way: str = ""  # products and convolutions: by "own" tiles or by the "library"; "": by size
     together: int = 0  # bytes of a product that the kernel behind it waits for; 0: by its size, -1: all of it
     around: int = 0  # bytes a kernel must touch for its results to go around the caches; 0: what the last cache holds
 

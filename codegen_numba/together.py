@@ -56,7 +56,7 @@ def pairs(
 ) -> Iterator[tuple[int, Pair]]:  # fmt: skip
     """Library calls, by their place in the plan, that can run in turn with the kernel behind them."""
     for n, found in templates.items():
-        call, run = plan.steps[n], _behind(plan, n)
+        call, run = plan.steps[n], behind(plan, n)
         if run is None or not isinstance(call, Extern) or not known(found[-1].piece):
             continue
         step = plan.steps[run]
@@ -66,7 +66,7 @@ def pairs(
             yield n, pair
 
 
-def _behind(plan: Plan, place: int) -> int | None:
+def behind(plan: Plan, place: int) -> int | None:
     """The step after this one, if it is a kernel's."""
     following = range(place + 1, len(plan.steps))
     n = next((n for n in following if not isinstance(plan.steps[n], ir.Alloc | ir.Free)), None)
@@ -129,9 +129,10 @@ def keep_alive(call: Extern, run: int, memory: Memory) -> None:
 BLOCK = 1 << 17
 
 
-def block(pair: Pair, t: Template, wanted: int) -> int:
+def block(pair: Pair, t: Template, threads: int, wanted: int) -> int:
     """How many pieces to make before the kernel goes over them; 0: all of them, as before."""
-    if wanted == 0 and t.source.name != "packed":
+    few = pair.steps > 1 and pair.pieces < 4 * threads  # the product itself can be cut finer
+    if wanted == 0 and (few or t.source.name not in ("packed", "direct")):
         return 0
     pieces = max(1, (wanted or BLOCK) // pair.bytes)
     return max(t.align // pair.steps, pieces // t.align * t.align) if wanted >= 0 else 0

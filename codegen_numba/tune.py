@@ -1,6 +1,7 @@
-"""Which block sizes, tiles and shares suit a kernel on this machine: proposals, and how to time them.
+"""Which block sizes, tiles and shares suit a kernel on this machine, and by which way to make a product: proposals, and how
+to time them.
 
-Stage: codegen_numba.  In: a kernel with known sizes.  Out: its ``Tune``.  Used under ``config.autotune``
+Stage: codegen_numba.  In: a kernel, or a library call, with known sizes.  Out: its ``Tune``.  Used under ``config.autotune``
 (``mode="max-autotune"``); ``config.deterministic`` leaves out the choices that change the order of sums.
 Read next: ``compiler.autotune``.
 """
@@ -12,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from codegen_numba import analysis, kernels, runtime, target
+from codegen_numba import analysis, kernels, narrow, runtime, target, templates
 from codegen_numba.analysis import known
 from codegen_numba.schedule import Tune, phases
 from compiler import autotune, cache
 from compiler.config import Config
-from compiler.loop.ir import Alloc, ArrayView, Buffer, Kernel, Loop, Plan, Run, Store, Update
-from compiler.loop.printer import format_kernel
+from compiler.loop.ir import Alloc, ArrayView, Buffer, Extern, Kernel, Loop, Plan, Run, Store, Update
+from compiler.loop.printer import format_kernel, format_plan
 
 
 def tuned(kernel: Kernel, config: Config, start: Tune) -> Tune:
@@ -56,6 +57,63 @@ def proposals(kernel: Kernel, config: Config, start: Tune) -> dict[str, tuple[An
     if not config.deterministic and _sums(kernel):
         out["block"] = (256, 512, 4096)
     return out
+
+
+# --- products and convolutions -----------------------------------------------------------------------------------------
+#: Bytes of a result between a product and the kernel behind it.
+BLOCKS = (-1, 1 << 16, 1 << 18, 1 << 20)
+
+
+def tuned_call(plan: Plan, places: tuple[int, ...], buffers: dict[str, Buffer], config: Config, start: Tune) -> Tune:
+    """The best way found for the library call at the first of ``places``, timed with the kernel at the second, if any."""
+    call = plan.steps[places[0]]
+    assert isinstance(call, Extern)
+    ways = templates.ways(call, buffers)
+    small = _renamed(plan, places, buffers)
+    if not ways or small is None or config.deterministic:
+        return start
+    fields = {"way": ways, **({"together": BLOCKS} if len(places) > 1 else {})}
+    key = cache.key_of(
+        "call", format_plan(small), config.key(), runtime.thread_count(), target.description(), sorted(fields),
+        cache.package_hash("codegen_numba"), kernels.versions(),
+    )  # fmt: skip
+    arrays = [example(b) for b in small.inputs]
+
+    def measure(choice: Tune) -> float:
+        from codegen_numba.build import build
+
+        built = build(small, replace(config, autotune=False), choice)
+        return autotune.least_time(lambda: built(list(arrays), ()))
+
+    return autotune.search(call.fn, key, start, fields, measure)
+
+
+def _renamed(plan: Plan, places: tuple[int, ...], buffers: dict[str, Buffer]) -> Plan | None:
+    """These steps as a plan of their own, equal for all that differ in names only; None if sizes are not known."""
+    steps = [s for n in places if isinstance(s := plan.steps[n], Run | Extern)]
+    names: dict[str, str] = {}
+    for name in (a for s in steps for a in _touched(s)):
+        names.setdefault(name, f"b{len(names)}")
+    written = frozenset().union(*(narrow.written(plan, s) for s in steps))
+    own = {name: replace(buffers[name], name=new) for name, new in names.items()}
+    if not all(_known(b) for b in own.values()):
+        return None
+    made = [b for name, b in own.items() if name in written]
+    bare = [replace(plan.kernels[s.kernel], name="kernel", origin=(), lines=()) for s in steps if isinstance(s, Run)]
+    inputs = tuple(b for name, b in own.items() if name not in written)
+    outputs = tuple(ArrayView(b.name, b.shape, b.stride) for b in made)
+    return Plan(inputs, outputs, tuple(bare), (*(Alloc(b) for b in made), *(_with_names(s, names) for s in steps)))
+
+
+def _touched(s: Run | Extern) -> list[str]:
+    return list(s.args) if isinstance(s, Run) else [v.buffer for v in (*s.args, *s.outs) if isinstance(v, ArrayView)]
+
+
+def _with_names(s: Run | Extern, names: dict[str, str]) -> Run | Extern:
+    if isinstance(s, Run):
+        return Run(0, tuple(names[a] for a in s.args), s.sizes)
+    args = tuple(replace(v, buffer=names[v.buffer]) if isinstance(v, ArrayView) else v for v in s.args)
+    return replace(s, args=args, outs=tuple(replace(v, buffer=names[v.buffer]) for v in s.outs), origin=())
 
 
 def _sums(kernel: Kernel) -> bool:

@@ -11,6 +11,7 @@ import pytest
 import tinytorch
 from codegen_numba import blas, templates
 from codegen_numba.build import build
+from codegen_numba.schedule import Tune
 from compiler.config import Config
 from compiler.loop.build import plan
 from compiler.loop.ir import Extern, Plan
@@ -189,14 +190,17 @@ CONVOLUTIONS = [
     ((2, 3, 5, 5), (7, 3, 1, 1), {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}),
     ((2, 3, 40), (5, 3, 4), {"stride": (2,), "padding": (3,), "dilation": (1,), "groups": 1}),
     ((2, 16, 64, 64), (8, 16, 3, 3), {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}),
+    ((3, 20, 7, 10), (24, 5, 3, 2), {"stride": (1, 1), "padding": (1, 1), "dilation": (2, 1), "groups": 4}),
+    ((2, 3, 300), (9, 3, 7), {"stride": (1,), "padding": (3,), "dilation": (1,), "groups": 1}),
     ((1, 1, 1, 1), (1, 1, 3, 3), {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}),
 ]  # fmt: skip
 
 
 @needs_blas
 @pytest.mark.parametrize("dtype", [float32, float64], ids=lambda d: d.name)
+@pytest.mark.parametrize("way", ["own", "library"])
 @pytest.mark.parametrize(("size", "kernel", "params"), CONVOLUTIONS)
-def test_convolutions_and_their_transposes(size, kernel, params, dtype):
+def test_convolutions_and_their_transposes(size, kernel, params, dtype, way):
     x, w = RNG.normal(size=size).astype(dtype.np), RNG.normal(size=kernel).astype(dtype.np)
     y = TABLE["conv"].kernel(np, x, w, **params)
     g = RNG.normal(size=y.shape).astype(dtype.np)
@@ -207,7 +211,21 @@ def test_convolutions_and_their_transposes(size, kernel, params, dtype):
         want = TABLE[fn].kernel(np, *arrays, **more, **params)
         program = extern_plan(fn, arrays, [np.ascontiguousarray(want)], [dtype] * 3, **more, **params)
         assert is_template(program)
-        np.testing.assert_allclose(run(program, arrays)[0], want, rtol=tolerance, atol=tolerance)
+        built = build(program, Config(), Tune(way=way))
+        direct = dtype is float32 and way == "own" and fn != "conv_weight" and set(params["stride"]) == {1}
+        assert ("direct" in built.kernels) == direct
+        np.testing.assert_allclose(built(arrays, ())[0], want, rtol=tolerance, atol=tolerance)
+
+
+@needs_blas
+@pytest.mark.parametrize("way", ["own", "library"])
+def test_convolution_of_a_part_of_an_image(way):
+    x = RNG.normal(size=(3, 6, 11, 14)).astype(np.float32)[1:, ::2, 2:9, 3:12]
+    w = RNG.normal(size=(4, 3, 3, 3)).astype(np.float32)
+    params = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+    want = TABLE["conv"].kernel(np, x, w, **params)
+    built = build(extern_plan("conv", [x, w], [np.ascontiguousarray(want)], [float32] * 3, **params), Config(), Tune(way=way))
+    np.testing.assert_allclose(built([x, w], ())[0], want, rtol=1e-4, atol=1e-4)
 
 
 @needs_blas

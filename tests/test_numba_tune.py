@@ -7,16 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loop_helpers import trace
 from numba_helpers import plan_of
 
+import tinytorch
 from codegen_numba import tune
 from codegen_numba.build import build
 from codegen_numba.schedule import Tune
 from compiler import autotune, logs
 from compiler.config import Config, config
+from compiler.loop import compile_graph
 from compiler.loop.build import kernel
 from compiler.loop.ir import Kernel
 from tinytorch.dtypes import float32, int64
+from tinytorch.nn import functional as F
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +109,44 @@ def test_tuned_kernels_are_right_and_their_table_is_shown():
     with logs.collecting() as found:
         build(plan_of(turning(n)), settings)
     assert not any(topic == "autotune" for topic, _, _ in found)  # known by now
+
+
+LAYERS = {
+    "matmul": (lambda x, w: tinytorch.relu(x @ w), (96, 48), (48, 64)),
+    "conv": (lambda x, w: tinytorch.relu(F.conv2d(x, w, padding=1)), (8, 4, 12, 12), (8, 4, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("fn", LAYERS)
+def test_the_way_to_make_a_product_is_found_once_and_its_table_is_shown(fn):
+    layer, *shapes = LAYERS[fn]
+    tensors = [tinytorch.randn(*s) for s in shapes]
+    plan = compile_graph(trace(layer, *tensors), Config())
+    arrays, settings = [t.numpy() for t in tensors], Config().replace({"autotune": True})
+    with logs.collecting() as found:
+        built = build(plan, settings)
+    np.testing.assert_allclose(built(list(arrays), ())[0], layer(*tensors).numpy(), rtol=1e-4, atol=1e-4)
+    (table,) = (text for topic, name, text in found if topic == "autotune" and name == fn)
+    assert "way='own'" in table and "way='library'" in table and "together=65536" in table
+    with logs.collecting() as found:
+        build(plan, settings)
+    assert not any(topic == "autotune" for topic, _, _ in found)
+
+
+def test_bits_that_a_way_would_change_are_kept():
+    layer, *shapes = LAYERS["matmul"]
+    plan = compile_graph(trace(layer, *(tinytorch.randn(*s) for s in shapes)), Config())
+    with logs.collecting() as found:
+        build(plan, Config().replace({"autotune": True, "deterministic": True}))
+    assert not any(name == "matmul" for topic, name, _ in found if topic == "autotune")
+
+
+def test_strict_numbers_are_made_by_the_library():
+    layer, *shapes = LAYERS["conv"]
+    plan = compile_graph(trace(layer, *(tinytorch.randn(*s) for s in shapes)), Config().replace({"numerics": "strict"}))
+    for autotune_ in (False, True):
+        built = build(plan, Config().replace({"autotune": autotune_, "numerics": "strict"}))
+        assert "conv" in built.kernels and "direct" not in built.kernels
 
 
 def test_tuning_survives_indices():
