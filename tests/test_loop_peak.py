@@ -220,4 +220,4 @@ def test_a_plan_holds_what_was_foretold(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_result_that_no_launch_touches_has_no_elements() -> None:
     x = torch.zeros(3, 0)
-    run(lambda x: (ops.ne(x, x), ops.sin(ops.sum(x, (0, 1), False))), x)
+    run(lambda x: (ops.ne(x, x), ops.sin(ops.sum(x, dim=(0, 1), keepdim=False))), x)
