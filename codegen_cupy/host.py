@@ -128,6 +128,7 @@ def prepare(
     """Fill in the numbers of a plan.  ``without``: rows that run their own kernels all the same, and
     what else the machine lacks (``clusters`` of blocks).  ``instead``: what is done at the place of some steps.  ``direct``: our
     kernels take random states as arguments."""
+    given = {b.name for b in plan.inputs}
     home, (words, uploads) = _homes(plan), _states(plan, instead or {}, direct=direct)
     made: dict[tuple[Any, ...], Launches] = {}
     types = {b.name: b.dtype for b in (*plan.inputs, *(s.buffer for s in plan.steps if isinstance(s, Alloc)))}
@@ -136,7 +137,8 @@ def prepare(
         if instead and n in instead:
             steps += instead[n]
         elif isinstance(step, Alloc):
-            steps.append(_memory(step, sizes))
+            over = step.reuse if step.reuse and home[step.reuse] in given else None  # else ``arena`` finds a place
+            steps.append(_memory(step, sizes, over))
         elif isinstance(step, Free):
             steps.append(Release(step.buffer))
         elif isinstance(step, Extern):
@@ -231,9 +233,9 @@ def _run(launches: Launches, plan: Plan, run: Run, sizes: Mapping[str, int], num
     return [*out, *(Release(name) for name in carried.values())]
 
 
-def _memory(step: Alloc, sizes: Mapping[str, int]) -> Memory:
+def _memory(step: Alloc, sizes: Mapping[str, int], over: str | None) -> Memory:
     b = step.buffer
-    return Memory(b.name, b.dtype, _ints(b.shape, sizes), _ints(b.stride, sizes), step.fill, step.reuse)
+    return Memory(b.name, b.dtype, _ints(b.shape, sizes), _ints(b.stride, sizes), step.fill, over)
 
 
 def _view(v: ArrayView, sizes: Mapping[str, int]) -> View:

@@ -14,6 +14,7 @@ from codegen_cupy import host as cuda_host
 from codegen_numba import build, layout, runtime
 from compiler.config import Config
 from compiler.loop import compile_graph, ir
+from compiler.loop.footprint import footprint
 from tinytorch import ops
 
 
@@ -59,20 +60,22 @@ def test_a_call_takes_one_arena_as_large_as_its_largest_moment(monkeypatch: pyte
 def test_memory_between_two_buffers_of_a_size_is_anybodys() -> None:
     """A buffer where an old one was, and meanwhile others: the block holds only what is alive."""
 
-    def fn(x: Any, w: Any, half: Any) -> Any:
-        a = ops.matmul(x, w)  # large
-        b = ops.matmul(a, half)  # small, then small ones at a time where the large one was
-        c = ops.matmul(b, ops.permute(b, dims=(1, 0)))
-        d = ops.matmul(c, x)  # large again
-        return ops.matmul(d, half)
+    def fn(x: Any, narrow: Any, wide: Any, tall: Any) -> Any:
+        a = ops.matmul(x, narrow)  # 64 x 16
+        b = ops.matmul(a, wide)  # 64 x 32
+        c = ops.matmul(b, ops.permute(wide, dims=(1, 0)))  # where a was
+        d = ops.matmul(tall, x)  # 128 x 32, where b and c were, when both are gone
+        return ops.sum(c, dim=(0, 1), keepdim=False), ops.matmul(ops.matmul(d, narrow), wide)
 
-    x, w, half = numbers(64, 64), numbers(64, 64), numbers(64, 8)
-    plan = compile_graph(trace(fn, x, w, half), Config())
-    memory = layout.memory_of(plan)
-    chunks = {id(c): c for c in memory.chunk.values() if id(c) not in memory.kept}
-    alive = [sum(c.size for c in chunks.values() if c.first <= n <= c.last) for n in range(len(plan.steps))]
-    assert layout.place(list(chunks.values())) == max(alive) == 2 * 64 * 64 * 4
+    args = [numbers(*shape) for shape in (*ARGS, (128, 64))]
+    plan = compile_graph(trace(fn, *args), Config())
     assert any(isinstance(s, ir.Alloc) and s.reuse for s in plan.steps)
+    most = footprint(plan)
+    kept = sum(x.size for x in most.live if not x.last)
+    memory = layout.memory_of(plan)
+    assert layout.place([c for c in memory.chunk.values() if id(c) not in memory.kept]) == most.peak - kept
+    spots = arena.places(cuda_host.prepare(plan, {}, aligned=True, strict=False))
+    assert spots.total == most.peak - kept
 
 
 def test_a_plan_on_a_gpu_has_one_block_too() -> None:
