@@ -159,9 +159,11 @@ class Handle:
         for block, size in zip(blocks, sizes, strict=True):
             self.noise(block, size, p.dtype)
         memory, stream = [b.ptr for b in blocks], self.stream()
+        made.tell(*memory[3:])
         took = tune(made, self.timer, memory, stream)
         if passes(p):  # or the rest, and a kernel
             rest = Prepared(self, replace(p, then=tuple(w for w in p.then if w in ("bias", "add"))))
+            rest.tell(*memory[3:])  # which it has in the same order
             apart = tune(rest, self.timer, memory, stream)
             twice = self.alloc(sizes[2])
             apart += self.timer(lambda: twice.copy_from_device_async(blocks[2], sizes[2])) / 2 * passes(p)
@@ -263,9 +265,13 @@ class Prepared:
         if not self.told:
             return self.enqueue(a, b, d, *more)
         with self.handle.lock:  # the vector is told to the descriptor, which equal products share
-            for attribute, n in self.told:
-                self._set(attribute, ctypes.c_void_p(more[n]))
+            self.tell(*more)
             self.enqueue(a, b, d, *more)
+
+    def tell(self, *more: int) -> None:
+        """The descriptor learns where the operands are that no call passes."""
+        for attribute, n in self.told:
+            self._set(attribute, ctypes.c_void_p(more[n]))
 
     def enqueue(self, a: int, b: int, d: int, *more: int) -> None:
         """As ``run``, with the vector and the matrix that the descriptor knows."""

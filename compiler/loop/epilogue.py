@@ -11,7 +11,8 @@ and not where every rounding must be eager's.  Read next: ``fuse``, which would 
     then=("dgelu",)  out[i, j] * gelu'(h[i, j])
 
 The GELU is the one by tanh (never the exact one), and the library's is right to some 7e-6 of x: enough for half types only.
-Its zeros have no sign, and of bfloat16 numbers from 2**127 on it makes infinity; so only products and sums may read it.
+Its zeros have no sign, so only products and sums may read it; of bfloat16 numbers from 2**127 on it makes infinity.  Its slope is
+NaN for bfloat16 numbers from 5.6e19 on, where eager's is 1: for float16 only.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from tinytorch.dtypes import DType, bfloat16, float16, float32
 from tinytorch.ops.pointwise import GELU
 
 TYPES = (float32, bfloat16, float16)
-#: Where a product may end in a GELU by tanh.
-GELU_TYPES = (bfloat16, float16)
+#: Where a product may end in a GELU by tanh, and in its slope.
+GELU_TYPES, SLOPE_TYPES = (bfloat16, float16), (float16,)
 ADDED = ("bias", "add")
 Task = Nest | ExternCall
 
@@ -64,7 +65,7 @@ class Joiner:
                 continue
             if self.activates(nest):
                 self.activation(nest, target)
-            elif slope_of(nest) is not None and target.dtype in GELU_TYPES:
+            elif target.dtype in SLOPE_TYPES and slope_of(nest) is not None:
                 self.slope(nest, target)
             else:
                 self.addition(nest, target)
