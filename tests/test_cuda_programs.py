@@ -1,0 +1,42 @@
+"""Random programs by the CUDA codegen: fused = eager within the same bounds, on a GPU where there is one, else emulated.
+
+Three dozen here; ``row_batches.py --machine cuda`` draws on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cuda_programs
+import pytest
+from cuda_programs import other, varied
+from row_batches import check
+from row_programs import rolled
+
+from codegen_cupy import schedule, sources
+from tinytorch.device import cuda_available
+
+pytestmark = pytest.mark.skipif(not cuda_programs.available(), reason="no GPU and no C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def _some_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not cuda_available():
+        monkeypatch.setenv("TT_CUDA_EMULATE", "1")
+
+
+HOWS: list[dict[str, Any]] = [
+    dict(numerics="fast", tiny=True), dict(numerics="strict", graph=True), dict(numerics="strict", tiny=True, watch=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "how"), [(12 * n, how) for n, how in enumerate(HOWS)])
+def test_many_programs_as_one_graph(first: int, how: dict[str, Any]) -> None:
+    check([rolled(first + n) for n in range(12)], "cuda", **how)
+
+
+def test_other_schedules_are_taken_and_put_back() -> None:
+    before = schedule.ONLINE, sources.pick_schedule
+    with varied():
+        assert sources.pick_schedule is other and schedule.ONLINE < 100
+    assert (schedule.ONLINE, sources.pick_schedule) == before
