@@ -32,7 +32,7 @@ from tinytorch.device import cuda_available, emulated
 SMALL = [
     (schedule, "MULTIPROCESSORS", 2), (tune, "MULTIPROCESSORS", 2), (schedule, "ONLINE", 24), (schedule, "MANY", 64),
     (schedule, "LONG", 32), (phases, "FEW", 24), (phases, "LONG", 24), (tiles, "SIDES", (8, 4)),
-    (pointwise, "FEW_THREADS", 64), (ways, "WORTH", 1),
+    (pointwise, "FEW_THREADS", 512), (ways, "WORTH", 1),
 ]  # fmt: skip
 
 
