@@ -211,6 +211,14 @@ def test_the_slope_is_the_products_too(plans, whole, dtype) -> None:
 
 
 @requires_emulator
+def test_one_kernel_for_all_that_read_the_argument(plans) -> None:
+    x, w, b, v = (numbers(*s, seed=n, dtype=torch.bfloat16) for n, s in enumerate([(6, 8), (16, 8), (16,), (4, 16)]))
+    with torch.no_grad():
+        compare(lambda x, w, b, v: (F.linear(gelu(y := F.linear(x, w, b)), v), torch.sigmoid(y)), x, w, b, v, rtol=2e-1)
+    assert words(plans) == [(), ()] and len(plans[0].kernels) == 1
+
+
+@requires_emulator
 def test_under_autocast_the_gelu_is_the_products(plans) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(approximate="tanh"), torch.nn.Linear(16, 4)).to("cuda")
 

@@ -86,7 +86,22 @@ class Joiner:
         target = self.buffers[nest.writes[0].buffer]
         if x is None or not isinstance(store, ir.Store) or target.dtype not in GELU_TYPES or not self.blind(target.name):
             return False
-        return not isinstance(x, ir.Load) or same(x.index, store.index) and self.whole(x.buffer, target)
+        if not isinstance(x, ir.Load):
+            return True
+        others = {r for r in self.readers[x.buffer] if r != nest.number and isinstance(self.tasks[r], Nest)}
+        apart = others <= self.behind(target.name)  # else one kernel may read its argument for all of them
+        return same(x.index, store.index) and self.whole(x.buffer, target) and apart
+
+    def behind(self, buffer: str) -> set[int]:
+        """The tasks that need it, directly or not."""
+        found: set[int] = set()
+        todo = [buffer]
+        while todo:
+            for r in self.readers.get(todo.pop(), ()):
+                if r not in found:
+                    found.add(r)
+                    todo += writes(self.tasks[r])
+        return found
 
     def blind(self, buffer: str) -> bool:
         """Do only products and sums read it, and some product?"""
