@@ -8,6 +8,7 @@ used twice gets a local name, so a path is walked once.  Read next: ``entry``, w
 from __future__ import annotations
 
 import linecache
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +82,9 @@ def without_implied(guards: Iterable[Guard], carry: Sequence[Source]) -> list[Gu
     return [g for g in guards if g.implied_by not in read]
 
 
+_MENTION = re.compile(r"\{(\d+)\}")
+
+
 class _Printer:
     def __init__(self, guards: Iterable[Guard], carry: Sequence[Source]) -> None:
         self.guards = sorted(guards, key=_cost)
@@ -94,8 +98,10 @@ class _Printer:
         for source in carry:
             self._count(source)
         for guard in self.guards:  # a guard that mentions its part twice wants a name for it
-            for i, part in enumerate(guard.parts):
-                self.uses[part.text] += guard.form.count(f"{{{i}}}") - 1
+            for n in _MENTION.findall(guard.form):
+                self.uses[guard.parts[int(n)].text] += 1
+            for part in guard.parts:
+                self.uses[part.text] -= 1
 
     def _count(self, source: Source) -> None:
         seen = self.uses.get(source.text, 0)
@@ -134,7 +140,7 @@ class _Printer:
 
 def _cost(guard: Guard) -> tuple[int, int]:
     """Cheap and telling first: the arguments' own guards, then what is deeper."""
-    depth = max((p.depth for p in guard.parts), default=0)
+    depth = max([p.depth for p in guard.parts], default=0)
     return (0 if guard.kind == "MODE" else 1 + (guard.kind in ("ALIAS", "MEMORY")), min(depth, 3))
 
 
