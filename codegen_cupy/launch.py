@@ -89,8 +89,8 @@ class Writer:
                 self.names[f"check{number}"] = check = Check(self.machine, s.source)
                 self.names[f"failed{number}"] = check.words
                 add(f"    if failed{number}[0]: check{number}.look()")
-        if total:
-            add(f"    arena = alloc({total})")
+        if offsets:
+            add(f"    arena = alloc({max(total, 1)})")
             add("    base = arena.ptr")
         if self.places.zone:
             self.names["fill"] = self.machine.fill

@@ -244,8 +244,8 @@ def slice_for(body: tuple[Stmt, ...], wanted: set[str]) -> tuple[Stmt, ...]:
 
 
 def vectorizable(stmts: tuple[Stmt, ...]) -> bool:
-    """No loop inside, and nothing is read at another place than it is written."""
-    if any(isinstance(s, Loop) for s in stmts):
+    """No loop inside (nor what is left of one without iterations), and nothing is read at another place than it is written."""
+    if any(isinstance(s, (Loop, Init)) for s in stmts):
         return False
     written = {s.buffer: s.index for s in stmts if isinstance(s, Store)}
     return all(s.buffer not in written or written[s.buffer] == s.index for s in stmts if isinstance(s, Load))

@@ -6,15 +6,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cuda_cases import embedding, gelu, layer_norm, softmax
+from loop_helpers import trace
 
 from codegen_cupy import emulate
 from codegen_cupy.program import Program
 from codegen_cupy.sources import sources
 from compiler.config import Config
-from compiler.loop import interp
+from compiler.loop import compile_graph, interp
 from compiler.loop.build import KernelRecorder, PlanRecorder, kernel, plan
 from compiler.loop.ir import Kernel, Plan
+from tinytorch.device import cpu
 from tinytorch.dtypes import float32, int64
+from tinytorch.ops import TABLE
+from tinytorch.tensor import Tensor
 
 pytestmark = pytest.mark.skipif(not emulate.available(), reason="no C++ compiler")
 EMULATED = Config(cuda_emulate=True)
@@ -163,6 +167,17 @@ def test_an_index_out_of_range_raises_and_touches_nothing(bad: int) -> None:
         program([ids, table])
     ids[7] = 3
     np.testing.assert_array_equal(program([ids, table])[0], table[ids])
+
+
+def test_temporaries_without_elements_are_handed_to_library_calls() -> None:
+    g, at, value = (Tensor._wrap(a, cpu) for a in (np.zeros((0, 4, 2)), np.array([1]), np.zeros((0, 1))))
+
+    def fn(g: Tensor, at: Tensor, value: Tensor) -> Tensor:
+        spread = TABLE["unfold_backward"](g, shape=(0, 5), dim=1, size=2, step=1)
+        return TABLE["index_put"](spread, value, at, dim=1, accumulate=True)
+
+    program = Program(compile_graph(trace(fn, g, at, value), Config()), EMULATED)
+    assert program([t._data for t in (g, at, value)])[0].shape == (0, 5)
 
 
 def test_large_buffers_get_64_bit_indices() -> None:

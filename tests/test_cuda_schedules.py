@@ -146,6 +146,19 @@ def test_a_value_of_the_row_is_read_after_the_loop_that_stores_it(team: int) -> 
         np.testing.assert_allclose(g, w, rtol=1e-6)
 
 
+@needs_compiler
+def test_many_reductions_of_nothing() -> None:
+    def nothing(k: KernelRecorder) -> None:
+        y = k.param("y", bool_, (2**17,), (1,))
+        for i in k.map(2**17):
+            k.store(y, i, k.eq(k.init("and", bool_), True))
+
+    k = kernel(nothing)
+    got = [np.zeros(2**17, bool)]
+    emulate_kernel(k, got)
+    assert got[0].all()
+
+
 def test_the_tuner_splits_only_what_the_last_block_can_finish() -> None:
     for k, splits in ((cases.column_sum(float32, 300, 96), True), (cases.column_softmax(70, 40), False)):
         (nest,) = nests(k)
