@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tinytorch import dtypes
 from tinytorch.ops import cupy_gaps
 
 #: an array module that is not NumPy, with NumPy's functions
@@ -23,6 +24,22 @@ def test_accumulation_by_doubling(ufunc: str, n: int) -> None:
         if x.shape[axis]:
             got = cupy_gaps.accumulate(OTHER, ufunc, x, axis)
             assert np.allclose(got, getattr(np, ufunc).accumulate(x, axis=axis))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("ufunc", ["maximum", "minimum"])
+def test_extremes_of_numbers_are_exact(ufunc: str, name: str) -> None:
+    """NaN wins, and nothing is rounded."""
+    dtype = dtypes.BY_NAME[name].np
+    with np.errstate(all="ignore"):
+        special = np.concatenate([SPECIAL, [-1e-40, 1e-40, 3e38, -3e38, 1e-7, 5e-324]]).astype(dtype)
+    x, y = (a.ravel() for a in np.meshgrid(special, special))
+    got, want = x.copy(), x.copy()
+    place = (np.arange(x.size),)
+    cupy_gaps.update_at(OTHER, ufunc, got, place, y)
+    with np.errstate(all="ignore"):
+        getattr(np, ufunc).at(want, place, y)
+        assert np.array_equal(got.astype(np.float64), want.astype(np.float64), equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -14,10 +14,12 @@ import numpy as np
 #: types whose atomic updates CuPy has, by ufunc
 _ATOMIC = {
     "add": ("int32", "int64", "float16", "float32", "float64", "uint32", "uint64"),
-    "maximum": ("int32", "int64", "float32", "float64", "uint32", "uint64"),
-    "minimum": ("int32", "int64", "float32", "float64", "uint32", "uint64"),
+    "maximum": ("int32", "int64", "uint32", "uint64"),
+    "minimum": ("int32", "int64", "uint32", "uint64"),
 }
 _WIDER = {"float16": "float32", "bfloat16": "float32", "int8": "int32", "int16": "int32", "uint8": "int32", "bool": "int32"}
+#: the bits of infinity
+_LARGEST = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000}
 
 
 def update_at(xp: Any, ufunc: str, out: Any, place: Any, values: Any) -> None:
@@ -26,7 +28,9 @@ def update_at(xp: Any, ufunc: str, out: Any, place: Any, values: Any) -> None:
         getattr(np, ufunc).at(out, place, values)
         return
     name = out.dtype.name
-    if name in _ATOMIC.get(ufunc, ()):
+    if name in _LARGEST and ufunc in ("maximum", "minimum"):
+        _extreme_at(xp, ufunc, out, place, values)
+    elif name in _ATOMIC.get(ufunc, ()):
         getattr(xp, ufunc).at(out, place, values)
     elif ufunc in _ATOMIC and name in _WIDER:
         wide = out.astype(_WIDER[name])
@@ -37,6 +41,27 @@ def update_at(xp: Any, ufunc: str, out: Any, place: Any, values: Any) -> None:
         at = tuple(xp.asnumpy(p) if isinstance(p, xp.ndarray) else p for p in place)
         getattr(np, ufunc).at(host, at, xp.asnumpy(values))
         out[...] = xp.asarray(host)
+
+
+def _extreme_at(xp: Any, ufunc: str, out: Any, place: Any, values: Any) -> None:
+    """Of floating-point numbers, by integers in their order: CuPy's own passes NaN over, rounds float64 to float32 on the way
+    and takes subnormal numbers for zeros."""
+    bits = np.dtype(f"int{8 * out.dtype.itemsize}")
+    top, low = np.iinfo(bits).max, np.iinfo(bits).min
+    top, wins = bits.type(top), bits.type(top if ufunc == "maximum" else low)  # who wins is NaN as a float
+
+    def turned(x: Any) -> Any:
+        """Order of integers to order of numbers, and back: negative ones the other way round."""
+        return xp.where(x < 0, x ^ top, x)
+
+    def key(x: Any) -> Any:
+        whole = x.view(bits)
+        ordered = xp.where((whole & top) > _LARGEST[out.dtype.name], wins, turned(whole))
+        return ordered if out.dtype.itemsize > 2 else ordered.astype("int32")
+
+    best = key(out)
+    getattr(xp, ufunc).at(best, place, key(values))
+    out[...] = turned(best.astype(bits)).view(out.dtype)
 
 
 def accumulate(xp: Any, ufunc: str, x: Any, axis: int) -> Any:
