@@ -17,6 +17,7 @@ from llvmlite import ir
 from codegen_numba.llvm import F32, F64, Format, Machine, V
 
 LIMIT = {F32: 20000.0, F64: 1.0e6}
+TURNS = 1 << 14  # float32: so many multiples of pi around zero are told from others by one look at bits; the limit is within
 
 INV_PI = 0.3183098861837907
 TWO_OVER_PI = 0.6366197723675814
@@ -44,11 +45,12 @@ TWO_OVER_PI_BITS = (
 
 
 # --- everyday arguments ----------------------------------------------------------------------------------------------
-def _near_f32(m: Machine, x: V, quarter: bool) -> V:
-    """sin on float32, or cos: the distance to the nearest multiple (or odd half-multiple) of pi, then one polynomial."""
-    shift = -0.5 if quarter else 0.0
-    shifted = m.mad(x, INV_PI, m.fmt.magic + shift) if not quarter else (m.mad(x, INV_PI, shift) + m.fmt.magic)
-    n = shifted - m.fmt.magic
+def _near_f32(m: Machine, x: V, quarter: bool) -> tuple[V, V]:
+    """sin on float32, or cos: the distance to the nearest multiple (or odd half-multiple) of pi, then one polynomial; and
+    bits of which those above ``TURNS`` are zero if that multiple was near enough."""
+    magic = m.fmt.magic + TURNS // 2
+    shifted = m.mad(x, INV_PI, magic) if not quarter else m.mad(x, INV_PI, -0.5) + magic
+    n = shifted - magic
     at = n + 0.5 if quarter else n
     r = x
     for part in PI_F32:
@@ -57,7 +59,8 @@ def _near_f32(m: Machine, x: V, quarter: bool) -> V:
     small = m.fma(z, m.poly(z, SIN_F32), 0.0)  # +0, not -0, where z is 0: so -0.0 keeps its sign
     y = m.mad(r, small, r)
     odd = m.to_bits(shifted) << 31
-    return m.from_bits(m.to_bits(y) ^ (~odd & -(2**31) if quarter else odd))
+    y = m.from_bits(m.to_bits(y) ^ (~odd & -(2**31) if quarter else odd))
+    return y, m.to_bits(shifted) ^ m.to_bits(m.constant(m.fmt.magic))
 
 
 def _near_f64(m: Machine, x: V) -> tuple[V, V, V]:
@@ -98,11 +101,28 @@ def _turn(m: Machine, name: str, r: V, rest: V, n: V) -> V:
     return m.from_bits(m.to_bits(y) ^ ((n & 2) << 62))
 
 
-def near(m: Machine, name: str, x: V) -> V:
+def near(m: Machine, name: str, x: V) -> tuple[V, ir.Value]:
+    """The value, and whether it is wrong because some lane is huge (or, perhaps, no number)."""
+    b = m.builder
     if m.fmt is F32:
-        return _near_f32(m, x, name == "cos")
+        y, turns = _near_f32(m, x, name == "cos")
+        far = turns & -TURNS
+        word = far if m.lanes == 1 else V(m, _any(m, far))
+        return y, (word != 0).v
     y = _turn(m, name, *_near_f64(m, x))
-    return y if name == "cos" else m.select(x == 0.0, x, y)
+    huge = (m.abs(x) > LIMIT[m.fmt]).v
+    if m.lanes > 1:
+        bits = ir.IntType(m.lanes)
+        huge = b.icmp_unsigned("!=", b.bitcast(huge, bits), bits(0))
+    return y if name == "cos" else m.select(x == 0.0, x, y), huge
+
+
+def _any(m: Machine, x: V) -> ir.Value:
+    """The bits that any lane has."""
+    name = f"llvm.vector.reduce.or.v{m.lanes}i{m.fmt.bits}"
+    module = m.builder.module
+    fn = module.globals.get(name) or ir.Function(module, ir.FunctionType(m.fmt.int, [x.v.type]), name)
+    return m.builder.call(fn, [x.v])
 
 
 # --- any argument ----------------------------------------------------------------------------------------------------
@@ -190,12 +210,8 @@ def define(module: ir.Module, name: str, fmt: Format, lanes: int = 1) -> ir.Func
     entry, slow, done = (fn.append_basic_block(label) for label in ("entry", "slow", "done"))
     m = Machine(ir.IRBuilder(entry), fmt, lanes)
     x = V(m, fn.args[0])
-    y = near(m, name, x)
-    huge = m.abs(x) > LIMIT[fmt]
+    y, any_huge = near(m, name, x)
     b = m.builder
-    any_huge = (
-        huge.v if lanes == 1 else b.icmp_unsigned("!=", b.bitcast(huge.v, ir.IntType(lanes)), ir.IntType(lanes)(0))
-    )
     b.cbranch(any_huge, slow, done).set_weights([1, 2000])
     b.position_at_end(slow)
     fixed = _call_far(b, far, fmt, x.v) if lanes == 1 else b.call(far, [x.v, y.v])
