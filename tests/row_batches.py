@@ -37,8 +37,10 @@ from row_programs import Program, Step, rolled  # noqa: E402
 from codegen_numba.build import build  # noqa: E402
 from compiler.config import Config  # noqa: E402
 from compiler.loop import compile_graph, interp  # noqa: E402
+from compiler.loop.ir import Extern  # noqa: E402
 from compiler.loop.printer import format_plan, parse_plan  # noqa: E402
 from compiler.loop.verify import verify  # noqa: E402
+from tinytorch.device import emulated  # noqa: E402
 from tinytorch.tensor import Tensor  # noqa: E402
 
 BATCH = 12
@@ -94,9 +96,24 @@ def check(
         raise DiffersError("an input was written")
 
 
+def unflushed(want: np.ndarray, got: np.ndarray) -> np.ndarray:
+    """``got`` with ``want``'s subnormal numbers where it has zeros: CuPy's own kernels, which rows without a lowering run,
+    take them for zeros."""
+    if want.dtype.kind in "biuc" or want.dtype.itemsize == 8 or got.shape != want.shape or got.dtype != want.dtype:
+        return got
+    with np.errstate(all="ignore"):
+        lost = (got == 0) & (np.abs(want.astype(np.float64)) < 2.0**-126)
+    return np.where(lost, want, got)
+
+
 def _check_cuda(batch: list[Program], plan: Any, arrays: list[np.ndarray], numerics: str, built: cuda_programs.Compiled) -> None:
+    values = [p.values[o].array for p in batch for o in p.outputs]
+    flushes = any(isinstance(s, Extern) and s.fn != "matmul" for s in plan.steps)
     for _ in range(3):  # a graph is recorded in the second call and launched in the third
-        _compare(batch, built(arrays), numerics, lambda: f"{format_plan(plan)}\n{built.texts()}")
+        got = built(arrays)
+        if flushes and not emulated():
+            got = [unflushed(w, g) for w, g in zip(values, got, strict=True)]
+        _compare(batch, got, numerics, lambda: f"{format_plan(plan)}\n{built.texts()}")
     for was, now in zip(arrays, built.inputs(), strict=True):
         if was.tobytes() != now.tobytes():
             raise DiffersError("an input was written")
