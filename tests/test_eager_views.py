@@ -194,3 +194,10 @@ def test_versions_are_of_the_memory() -> None:
     view, detached, copy = x[:2], x.detach(), x.clone()
     view.add_(1)
     assert (x._version, view._version, detached._version, copy._version) == (1, 1, 1, 0)
+
+
+def test_complex_numbers_lie_at_even_places() -> None:
+    with pytest.raises(RuntimeError, match="stride divisible by 2"):
+        torch.view_as_complex(torch.zeros(4, 3)[:, 1:3])
+    assert torch.view_as_complex(torch.zeros(4, 6)[:, 2:4]).stride() == (3,)
+    assert torch.view_as_complex(torch.zeros(1, 3)[:, :2]).shape == (1,)

@@ -429,11 +429,26 @@ view_as_real = Op(
     vjp=lambda out, x: (lambda g: view_as_complex(g.contiguous()),),
     recompute="free",
 )
+
+
+def _view_as_complex_infer(x: Meta) -> Meta:
+    for n, s in zip(x.shape[:-1], x.strides[:-1], strict=True):
+        if isinstance(s, int) and s % 2 and isinstance(n, int) and n > 1:
+            raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
+    return Meta(x.shape[:-1], x.dtype.to_complex(), tuple(s // 2 for s in x.strides[:-1]))
+
+
+def _view_as_complex_kernel(xp: Any, x: Any) -> Any:
+    if getattr(x.data, "ptr", 0) % (2 * x.itemsize):  # no GPU reads a number there: a copy, then, and no view
+        x = x.copy()
+    return x.view(xp.complex64 if x.itemsize == 4 else xp.complex128)[..., 0]
+
+
 view_as_complex: Op = Op(
     name="view_as_complex",
     kind="view",
-    infer=lambda x: Meta(x.shape[:-1], x.dtype.to_complex(), tuple(s // 2 for s in x.strides[:-1])),
-    kernel=lambda xp, x: x.view(xp.complex64 if x.itemsize == 4 else xp.complex128)[..., 0],
+    infer=_view_as_complex_infer,
+    kernel=_view_as_complex_kernel,
     vjp=lambda out, x: (lambda g: view_as_real(g),),
     recompute="free",
 )
