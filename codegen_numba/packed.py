@@ -3,35 +3,39 @@
 Stage: codegen_numba.  In: an ``Extern`` step that names the row ``matmul``.  Out: two ``Template``s: packing, multiplying.
 BLAS packs both factors at every call, for whatever it is called.  Where the right factor fits the second-level
 cache, ``product`` over panels of it is faster; and it can be called for few rows at a time, with the kernel behind it in
-turn (``together``), where BLAS would pack the factor again each time.  Read next: ``narrow``, ``product``.
+turn (``together``), where BLAS would pack the factor again each time.  A large factor is packed and multiplied in pieces of
+its rows, for which the same memory serves in turn.  Read next: ``narrow``, ``product``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from codegen_numba import analysis, narrow
 from codegen_numba.compile import Source
 from codegen_numba.matmul import Template
 from codegen_numba.product import lanes
-from compiler.loop.ir import ArrayView, Buffer, Extern
+from compiler.loop.ir import Buffer, Extern
 
 #: Rows from which packing is little beside the product; multiplications from which it is worth a thought.
 FEWEST, SMALL = 64, 1 << 20
 #: Elements of the packed factor: about a second-level cache.
 LARGEST = 1 << 19
+#: Elements from which it is packed in pieces: work memory counts as well.
+PIECES = 1 << 18
 #: Rows that go over all panels together, and terms that are summed before they are added to the rest.
 ROWS, TERMS = 64, 256
 
 MULTIPLY = """\
-def packed(a, packed, c, n, k, a_row, a_column, c_row, start, stop, part):
+def packed(a, packed, c, n, k, a_row, a_column, c_row, done, start, stop, part):
     # rows of c = a b, panel by panel of b
     for i in range(start, stop, {rows}):
         for p in range(quotient(n + {width} - 1, {width})):
             for at in range(0, k, {terms}):
                 product(c, i * c_row + p * {width}, c_row, a, i * a_row + at * a_column, a_row, a_column,
                     packed, (p * k + at) * {width}, {width}, least({rows}, stop - i), least({width}, n - p * {width}),
-                    least({terms}, k - at), at)
+                    least({terms}, k - at), done + at)
 """
 
 
@@ -43,12 +47,26 @@ def matmul(step: Extern, buffers: Mapping[str, Buffer], always: bool = False) ->
     (m, k), (_, n) = map(analysis.hint, a.shape), map(analysis.hint, c.shape)
     if not always and (m < FEWEST or m * n * k < SMALL or n * k > LARGEST):
         return None
-    return [narrow.pack(step, "shared"), _multiply(step, a, c)]
+    length = TERMS if n * k >= PIECES else k
+    pieces = [(at, _terms(step, at, min(at + length, k))) for at in range(0, k, length)]
+    return [t for at, piece in pieces for t in (narrow.pack(piece, "shared"), _multiply(piece, at))]
 
 
-def _multiply(step: Extern, a: ArrayView, c: ArrayView) -> Template:
+def _terms(step: Extern, start: int, stop: int) -> Extern:
+    """The product of some columns of the left factor and as many rows of the right."""
+    a, b = narrow.factors(step)
+    left = replace(a, shape=(a.shape[0], stop - start), offset=a.offset + start * a.stride[1])
+    right = replace(b, shape=(stop - start, b.shape[1]), offset=b.offset + start * b.stride[0])
+    return replace(step, args=(left, right))
+
+
+def _multiply(step: Extern, done: int) -> Template:
+    """Set the result, or add to it what is behind the terms that are ``done``."""
+    a, (c,) = narrow.factors(step)[0], step.outs
     (m, k), (_, n) = a.shape, c.shape
-    sizes = (("n", n), ("k", k), ("a_row", a.stride[0]), ("a_column", a.stride[1]), ("c_row", c.stride[0]))
+    sizes = (
+        ("n", n), ("k", k), ("a_row", a.stride[0]), ("a_column", a.stride[1]), ("c_row", c.stride[0]), ("done", done),
+    )  # fmt: skip
     params = (("a", "float32"), ("packed", "float32"), ("c", "float32"), *((x, "size") for x, _ in sizes))
     source = Source("packed", MULTIPLY.format(width=2 * lanes(), rows=ROWS, terms=TERMS), params)
     slots = (a, "shared", c, *(v for _, v in sizes))

@@ -133,3 +133,18 @@ def test_whole_steps_are_eagers(monkeypatch):
         grads.append([p.grad.numpy() for p in net.parameters()])
     for a, b in zip(*grads, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_large_factor_is_packed_in_pieces(monkeypatch, turned):
+    """The same memory serves them all; the last one runs in turn with what follows."""
+    monkeypatch.setattr(packed, "PIECES", 1)
+    monkeypatch.setattr(packed, "TERMS", 16)
+    x, w, b = tensor(M, K), tensor(N, K) if turned else tensor(K, N), tensor(N)
+    fn = (lambda x, w, b: F.gelu(x @ w.T + b)) if turned else LAYERS["gelu"]
+    plan = compile_graph(trace(fn, x, w, b), Config())
+    built = build(plan, Config(), Tune(together=3000))
+    names = [name for name, _, _ in built.records]
+    if any("packed" in name for name in names):  # vectors wide enough
+        assert sum(name == "pack" for name in names) == 3 and sum("packed" in name for name in names) == 3
+    check(fn, x, w, b)
