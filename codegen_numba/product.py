@@ -59,12 +59,14 @@ def _fma(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     return module.globals.get(name) or ir.Function(module, ir.FunctionType(vector, [vector] * 3), name)
 
 
-def aligned(back: ir.Instruction) -> None:
-    """Let the loop that this branch closes begin a cache line: decoded from one line more, tiles take up to half as long again."""
+def as_it_is(back: ir.Instruction) -> None:
+    """Let the loop that this branch closes begin a cache line (decoded from one line more, a tile takes up to half as long
+    again), and stay one tile's: more copies of it only take time to compile."""
     module = back.function.module
-    wanted = module.add_metadata([ir.MetaDataString(module, "llvm.loop.align"), I32(64)])
-    loop = module.add_metadata([wanted, I32(len(module.metadata))])
-    loop.operands = (loop, wanted)  # which makes it this loop's alone
+    place = module.add_metadata([ir.MetaDataString(module, "llvm.loop.align"), I32(64)])
+    once = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
+    loop = module.add_metadata([place, I32(len(module.metadata))])
+    loop.operands = (loop, place, once)  # which makes it this loop's alone
     back.set_metadata("llvm.loop", loop)
 
 
@@ -157,7 +159,7 @@ class _Writer:
             step()
         for s, x in zip(sums, new, strict=True):
             s.add_incoming(x, b.block)
-        aligned(b.branch(head))
+        as_it_is(b.branch(head))
         b.position_at_end(after)
         return sums
 
