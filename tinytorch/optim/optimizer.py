@@ -193,6 +193,8 @@ def check_not_negative(**settings: Any) -> None:
 
 def step_count(p: Tensor, start: float = 0.0) -> Tensor:
     """A 0-d float64 tensor that counts the steps of ``p``: exact, and too weak to change other types."""
+    if start == 0.0 and not is_compiling():  # without a copy to the device
+        return Tensor._wrap(array_module(p.device).zeros((), np.float64), p.device)
     return Tensor._wrap(array_module(p.device).asarray(np.array(start, np.float64)), p.device)
 
 
@@ -202,7 +204,10 @@ def value_of(step: Tensor) -> Any:
 
 
 def zeros_like(p: Tensor) -> Tensor:
-    return p.detach().clone().zero_()
+    """New zeros that lie as ``p`` does."""
+    if is_compiling():
+        return p.detach().clone().zero_()
+    return Tensor._wrap(array_module(p.device).zeros_like(p._data), p.device)
 
 
 def gradient(p: Tensor, weight_decay: float = 0.0, maximize: bool = False) -> Tensor:
