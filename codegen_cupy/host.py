@@ -128,7 +128,7 @@ def prepare(
     """Fill in the numbers of a plan.  ``without``: rows that run their own kernels all the same, and
     what else the machine lacks (``clusters`` of blocks).  ``instead``: what is done at the place of some steps.  ``direct``: our
     kernels take random states as arguments."""
-    given = {b.name for b in plan.inputs}
+    lent = {b.name for b in plan.inputs}
     home, (words, uploads) = _homes(plan), _states(plan, instead or {}, direct=direct)
     made: dict[tuple[Any, ...], Launches] = {}
     types = {b.name: b.dtype for b in (*plan.inputs, *(s.buffer for s in plan.steps if isinstance(s, Alloc)))}
@@ -137,7 +137,7 @@ def prepare(
         if instead and n in instead:
             steps += instead[n]
         elif isinstance(step, Alloc):
-            over = step.reuse if step.reuse and home[step.reuse] in given else None  # else ``arena`` finds a place
+            over = step.reuse if step.reuse and home[step.reuse] in lent else None  # else ``arena`` finds a place
             steps.append(_memory(step, sizes, over))
         elif isinstance(step, Free):
             steps.append(Release(step.buffer))
