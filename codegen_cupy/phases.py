@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from codegen_cupy.kernel_text import HOST
-from codegen_cupy.nest import Axis, Nest, defined, loop_axes, simplified, used, value_at, walk
+from codegen_cupy.nest import Axis, Nest, accesses, defined, loop_axes, simplified, used, value_at, walk
 from compiler.loop.ir import Buffer, Check, Index, Init, Int, Kernel, Let, Load, Loop, Stmt, Store, Update
 from compiler.sym.expr import as_int, lift
 from tinytorch.dtypes import DType, int64
@@ -36,7 +36,7 @@ def split(kernel: Kernel, nest: Nest, sizes: Mapping[str, int]) -> Phases:
     fits = len(loops) > 1 and all(s.kind in ("map", "reduce") and _flat(s) for s in loops)
     if not fits or value_at(nest.points, sizes) >= FEW or max(value_at(s.extent, sizes) for s in loops) < LONG:
         return Phases(kernel, (nest,))
-    segments = _segments(nest.body)
+    segments = _checked(_segments(nest.body))
     types = _types(nest.body)
     produced = [_row_names(s) for s in segments]
     carried: dict[str, Buffer] = {}
@@ -106,24 +106,48 @@ def _flat(loop: Loop) -> bool:
 
 
 def _segments(body: tuple[Stmt, ...]) -> list[tuple[Stmt, ...]]:
-    """A reduction with what follows it; a map loop alone; statements after a map loop go to the next reduction."""
+    """A reduction with what precedes and follows it; a map loop alone, and before it what precedes it, which is a part of the
+    map loop's segment if nobody else wants it and it only computes."""
     inits = {s.names[0]: s for s in body if isinstance(s, Init)}
     out: list[tuple[Stmt, ...]] = []
     waiting: list[Stmt] = []
-    for s in body:
+    for n, s in enumerate(body):
         if isinstance(s, Init):
             continue
         if isinstance(s, Loop) and s.kind == "map":
-            out.append((s,))
+            wanted = {v for x in walk(body[n + 1 :]) for v in used(x)}
+            joins = all(isinstance(x, (Let, Load, Index)) and x.name not in wanted for x in waiting)
+            out += [(*waiting, s)] if joins else [tuple(waiting), (s,)]
+            waiting = []
         elif isinstance(s, Loop):
             names = dict.fromkeys(x.names[0] for x in walk((s,)) if isinstance(x, Update))
             out.append((*waiting, *(inits[x] for x in names), s))
             waiting = []
-        elif out and not (len(out[-1]) == 1 and isinstance(out[-1][0], Loop) and out[-1][0].kind == "map"):
+        elif out and not _maps(out[-1]):
             out[-1] = (*out[-1], s)
         else:
             waiting.append(s)
     return [*out, tuple(waiting)] if waiting else out
+
+
+def _maps(segment: tuple[Stmt, ...]) -> bool:
+    last = segment[-1]
+    return isinstance(last, Loop) and last.kind == "map"
+
+
+def _checked(segments: list[tuple[Stmt, ...]]) -> list[tuple[Stmt, ...]]:
+    """Whoever reads or writes at a place that an earlier segment computed asks what that one checked: a launch that follows
+    a failed check must not leave its buffers."""
+    out: list[tuple[Stmt, ...]] = []
+    checks: list[Stmt] = []
+    for segment in segments:
+        own = set(_row_names(segment)) | {s.name for s in walk(segment) if isinstance(s, (Let, Load, Index))}
+        axes = {s.axis for s in walk(segment) if isinstance(s, Loop)}
+        places = {x.name for s in accesses(segment) for x in lift(s.index).free_symbols} - own - axes
+        earlier = {n for s in out for n in _row_names(s)}
+        out.append((*checks, *segment) if places & earlier else segment)
+        checks += [s for s in segment if isinstance(s, Check)]
+    return out
 
 
 def _types(body: tuple[Stmt, ...]) -> dict[str, DType]:

@@ -159,6 +159,53 @@ def test_many_reductions_of_nothing() -> None:
     assert got[0].all()
 
 
+@needs_compiler
+def test_few_long_rows_of_maps_have_their_values_first() -> None:
+    """Each loop is a launch of its own; what the row computes stands before the first of those that want it."""
+
+    def scaled(k: KernelRecorder) -> None:
+        n = 20_000
+        s, x = k.param("s", float32, (3,), (1,)), k.param("x", float32, (3, n), (n, 1))
+        y, z = k.param("y", float32, (3, n), (n, 1)), k.param("z", float32, (3, n), (n, 1))
+        for i in k.map(3):
+            twice = k.mul(k.load(s, i), 2.0)
+            for j in k.map(n):
+                k.store(y, i * n + j, k.mul(twice, k.load(x, i * n + j)))
+            more = k.add(twice, 1.0)
+            for j in k.map(n):
+                k.store(z, i * n + j, k.mul(more, k.load(x, i * n + j)))
+
+    k = kernel(scaled)
+    assert len(sources.sources(k, {}).sources) == 3
+    check(k, arguments(k))
+
+
+@needs_compiler
+@pytest.mark.parametrize("bad", [2, -1, 50])
+def test_every_launch_asks_what_its_places_depend_on(bad: int) -> None:
+    def rows(k: KernelRecorder) -> None:
+        n = 20_000
+        ids, x = k.param("ids", int64, (2,), (1,)), k.param("x", float32, (3, n), (n, 1))
+        y, z = k.param("y", float32, (2, n), (n, 1)), k.param("z", float32, (2, n), (n, 1))
+        for i in k.map(2):
+            at = k.load(ids, i)
+            k.check(k.bit_and(k.ge(at, 0), k.lt(at, 3)), "no row {}", at)
+            for j in k.map(n):
+                k.store(y, i * n + j, k.load(x, at * n + j))
+            for j in k.map(n):
+                k.store(z, i * n + j, k.neg(k.load(x, at * n + j)))
+
+    k = kernel(rows)
+    arrays = arguments(k)
+    arrays[0][:] = [0, bad]
+    x = arrays[1]
+    emulate_kernel(k, arrays, check=True)
+    for got, want in ((arrays[2], x), (arrays[3], -x)):
+        np.testing.assert_array_equal(got[0], want[0])
+        if bad == 2:
+            np.testing.assert_array_equal(got[1], want[2])
+
+
 def test_the_tuner_splits_only_what_the_last_block_can_finish() -> None:
     for k, splits in ((cases.column_sum(float32, 300, 96), True), (cases.column_softmax(70, 40), False)):
         (nest,) = nests(k)
