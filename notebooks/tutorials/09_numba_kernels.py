@@ -105,6 +105,30 @@ for name, t in (("contiguous", base), ("a gap in each row", base[:, :100]), ("on
 print(made.source)
 
 # %% [markdown]
+# ## A product, and what follows it
+#
+# **Predict.** `softmax(x @ w + b)` is a library call and a kernel. The result of the product has two million numbers, and
+# the kernel reads each of them two or three times. Where from: a cache, or main memory?
+
+# %%
+
+
+def layer(x, w, b):
+    return torch.softmax(x @ w + b, -1)
+
+
+arguments = torch.randn(4096, 64), torch.randn(64, 512), torch.randn(512)
+made = built(layer, *arguments)
+print([name for name, _, _ in made.records])
+np.testing.assert_allclose(made([t.numpy() for t in arguments])[0], layer(*arguments).numpy(), rtol=1e-3, atol=1e-6)
+
+# %% [markdown]
+# **Explain.** If the processor has AVX-512, product and kernel stand in *one* record: `together.py` has found that rows
+# of the kernel touch only rows of the product, and runs both in turn, 64 rows at a time, which never leave the cache.
+# The kernel's machine code is the same, for a kernel is a function over a part of its range. The product is our own
+# (`packed.py`): BLAS packs its factors anew at each call, and would do so for every block. Elsewhere BLAS makes all of the
+# product in one record, and the kernel follows. `built(layer, *arguments, autotune=True)` times both ways.
+#
 # ## Sums, in parallel
 #
 # **Predict.** You add a million times 0.1 in float32, one after another. How many digits are right?
