@@ -550,8 +550,9 @@ class Section:
         slot, where, mask = self._slot(s), self.e.index(s.index), self.e.mask(s)
         text = f"{safe(s.buffer)}[{where}]" if self.vector == 1 else f"load_pack<{self.vector}>({safe(s.buffer)} + {where})"
         if mask:
-            t = memory_type(self.e.buffers[s.buffer].dtype)
-            text = f"{mask} ? {text} : {t if self.vector == 1 else f'Pack<{t}, {self.vector}>'}{{}}"
+            d = self.e.buffers[s.buffer].dtype
+            other = to_memory(literal(0, d), d) if self.vector == 1 else f"Pack<{memory_type(d)}, {self.vector}>{{}}"
+            text = f"{mask} ? {text} : {other}"
         self.e.line(f"{slot}[c] = {text};")
 
     def _read_kept(self, s: Load, suffix: str) -> str:
