@@ -50,7 +50,7 @@ def check(fn: Any, *tensors: Any, count: int = 1) -> None:
         built = build(plan, Config(), Tune(together=block))
         assert runs_in_turn(built) == count
         for got, other, right in zip(built([a.copy() for a in arrays], ()), first, want, strict=True):
-            np.testing.assert_allclose(got, other, rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(got, other, rtol=1e-5, atol=1e-5)  # BLAS has other sums for other numbers of rows
             np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-4)
 
 
