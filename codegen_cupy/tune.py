@@ -20,7 +20,7 @@ from codegen_cupy import launch, sources, tiles
 from codegen_cupy.host import Launch, Memory, Recipe
 from codegen_cupy.kernel_text import HOST
 from codegen_cupy.machine import Machine, machine
-from codegen_cupy.nest import Nest, fast_axis, value_at, walk
+from codegen_cupy.nest import Nest, value_at, walk
 from codegen_cupy.schedule import MULTIPROCESSORS, WARP, Schedule, Situation, inner_loops, splittable
 from compiler import autotune, cache, logs
 from compiler.config import Config
@@ -106,9 +106,9 @@ def consistent(nest: Nest, start: Schedule, s: Schedule, sizes: Mapping[str, int
         s = replace(s, threads=WARP * s.team)
     if s.kind == "row":
         threads = s.threads if s.threads % s.team == 0 and (s.threads != start.threads or s.team == start.team) else s.team
-        s = replace(s, threads=s.team if s.cluster > 1 else max(threads, s.team, 128 if s.team <= WARP else 0))
+        s = replace(s, threads=s.team if s.cluster > 1 or s.split > 1 else max(threads, s.team, 128 if s.team <= WARP else 0))
         if s.chunks:
-            length = max(value_at(fast_axis(x).extent, sizes) for x in inner_loops(nest))
+            length = max(value_at(x.extent, sizes) for x in inner_loops(nest))
             s = replace(s, chunks=-(-length // (s.lanes * s.vector)))
             if s.chunks * s.vector > MOST_HELD:
                 raise ValueError(f"{s.chunks * s.vector} elements a thread do not fit into registers")

@@ -214,6 +214,23 @@ def test_the_tuner_splits_only_what_the_last_block_can_finish() -> None:
         assert schedule.splittable(nest) == splits == ("split" in tune.proposals(nest, start, {}))
 
 
+def test_rounds_of_a_loop_over_several_dimensions_cover_all_of_them() -> None:
+    def spread(k: KernelRecorder) -> None:
+        x, y = k.param("x", float32, (64, 8), (1, 64)), k.param("y", float32, (64, 8), (8, 1))
+        top = k.init("max", float32)
+        for i in k.reduce(64):
+            for j in k.reduce(8):
+                k.update("max", top, k.load(x, i + 64 * j))
+                k.store(y, 8 * i + j, k.load(x, i + 64 * j))
+        for i in k.map(512):
+            k.store(y, i, k.sub(k.load(y, i), top))
+
+    (nest,) = nests(kernel(spread))
+    start = replace(sources.pick_schedule(kernel(spread), nest, Situation({})), kind="row", team=128, threads=128, vector=1, chunks=4)
+    assert tune.consistent(nest, start, replace(start, team=32), {}).chunks == 16
+    assert tune.consistent(nest, start, replace(start, team=32, split=2), {}).threads == 32
+
+
 @needs_compiler
 def test_what_is_stored_before_a_sum_is_stored_once() -> None:
     """In place, so that whoever reads late would read the new value."""
