@@ -240,21 +240,32 @@ def case_of(step: Extern, buffers: Mapping[str, Buffer], x: Any, w: Any, y: Any)
 
 
 def _four(v: ArrayView) -> ArrayView:
-    """With a height of one, if it has none."""
-    if len(v.shape) == 4:
-        return v
-    row = product((v.shape[2], v.stride[2])) if v.stride[2] == 1 else v.stride[2]
-    return ArrayView(v.buffer, (*v.shape[:2], 1, v.shape[2]), (*v.stride[:2], row, v.stride[2]), v.offset)
+    """With a height of one, if it has none; one step of a dimension of one element goes over all that lies inside of it."""
+    shape, strides = list(v.shape), list(v.stride)
+    if len(shape) == 3:
+        shape.insert(2, 1)
+        strides.insert(2, 0)
+    for d in reversed(range(4)):
+        if known(shape[d]) == 1:
+            strides[d] = product((shape[d + 1], strides[d + 1])) if d < 3 else 1
+    return ArrayView(v.buffer, tuple(shape), tuple(strides), v.offset)
 
 
 def _dense_rows(v: ArrayView) -> bool:
-    """Are the pixels of a channel one run of memory?"""
-    return v.stride[3] == 1 and (v.stride[2] == v.shape[3] or known(v.shape[2]) == 1)
+    """Are the pixels of a channel one run of memory, and those of one behind those of another?"""
+    return v.stride[3] == 1 and v.stride[2] == v.shape[3] and _apart(v.stride[1], product(v.shape[2:]))
 
 
 def dense(w: ArrayView) -> bool:
     """Are the weights one run of memory, group by group?"""
-    return w.stride[3] == 1 and w.stride[2] == w.shape[3] and w.stride[1] == product(w.shape[2:])
+    rows = w.stride[3] == 1 and w.stride[2] == w.shape[3] and w.stride[1] == product(w.shape[2:])
+    return rows and _apart(w.stride[0], product(w.shape[1:]))
+
+
+def _apart(step: Int, length: Int) -> bool:
+    """BLAS takes no rows that lie over each other, such as an expanded tensor has."""
+    s, n = known(step), known(length)
+    return s != 0 if s is None or n is None else s >= n
 
 
 def _exact(a: Int, b: int) -> Int:

@@ -6,21 +6,27 @@ Matrix products go to BLAS straight into the output; half precision by way of fl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from compiler.loop.interp import row_kernel
+from compiler.ir import meta
+from compiler.loop.interp import concrete, row_kernel
 from compiler.loop.ir import Extern
 from tinytorch.ops.opdef import TABLE
 from tinytorch.ops.spell_numpy import quiet, unquiet
 
 
 def caller(step: Extern) -> Callable[..., None]:
-    """``call(*args, *outs)``."""
+    """``call(*args, *outs)``; before them a dict of the sizes that ``sizes_of`` names, if there are any."""
     own = SPECIAL.get(step.fn)
     return _quietly(own if own is not None and not step.params else _generic(step))
+
+
+def sizes_of(step: Extern) -> list[str]:
+    """The symbolic sizes in the parameters of a call, such as the height and width of what a convolution's gradient fills."""
+    return list(dict.fromkeys(s.name for s in meta.symbols_in(dict(step.params))))
 
 
 def _quietly(call: Callable[..., None]) -> Callable[..., None]:
@@ -40,12 +46,18 @@ def _generic(step: Extern) -> Callable[..., None]:
     kernel, count, params = row_kernel(TABLE[step.fn]), len(step.args), dict(step.params)
 
     def call(*arrays: Any) -> None:
-        made = kernel(np, *arrays[:count], **params)
+        fill(params, arrays)
+
+    def call_with_sizes(sizes: Mapping[str, int], *arrays: Any) -> None:
+        fill({name: concrete(value, sizes) for name, value in params.items()}, arrays)
+
+    def fill(numbers: dict[str, Any], arrays: tuple[Any, ...]) -> None:
+        made = kernel(np, *arrays[:count], **numbers)
         many = made if isinstance(made, tuple | list) else (made,)
         for out, result in zip(arrays[count:], many, strict=True):
             np.copyto(out, result, casting="unsafe")
 
-    return call
+    return call_with_sizes if sizes_of(step) else call
 
 
 def matmul(a: Any, b: Any, out: Any) -> None:

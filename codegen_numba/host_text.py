@@ -41,7 +41,8 @@ class HostText(Places):
         self.namespace[name] = externs.caller(step)
         args = [self._look(a) if isinstance(a, ArrayView) else repr(a) for a in step.args]
         outs = [self._look(o) for o in step.outs]
-        self.lines.append(f"{name}({', '.join([*args, *outs])})")
+        sizes = ", ".join(f"{s!r}: {s}" for s in externs.sizes_of(step))
+        self.lines.append(f"{name}({', '.join([*([f'{{{sizes}}}'] if sizes else []), *args, *outs])})")
 
     def _look(self, v: ArrayView) -> str:
         """A view as a Python expression: an array at hand, or one made from it."""
