@@ -17,7 +17,16 @@ from codegen_cupy.combines import Accumulator
 from codegen_cupy.nest import Axis, Flat, Nest, divides, rest_along, used
 from codegen_cupy.rough import rough
 from codegen_cupy.schedule import Schedule
-from codegen_cupy.spell import cast, from_memory, literal, memory_type, register_type, spell, to_memory
+from codegen_cupy.spell import (
+    HALVES,
+    cast,
+    from_memory,
+    literal,
+    memory_type,
+    register_type,
+    spell,
+    to_memory,
+)
 from compiler.loop.ir import (
     Buffer,
     Check,
@@ -88,8 +97,17 @@ class Emitter:
             elif isinstance(s, Init):
                 self.dtype.update(zip(s.names, s.dtypes, strict=True))
         self.rough = frozenset[str]() if self.schedule.strict else rough(self.nest, self.buffers)
+        self.drawn = frozenset[str]() if self.schedule.strict else self._drawn()
         self.erfs = self._erfs_plus_one() if self.rough else {}
         self.inverses = self._above_one() if self.rough else frozenset()
+
+    def _drawn(self) -> frozenset[str]:
+        """Random numbers on their way from words to the type they are drawn in: rounded to it, since eager draws the same."""
+        out: set[str] = set()
+        for s in nests.walk(self.nest.body):
+            if isinstance(s, Let) and (s.fn == "philox" or (s.fn in ("shr", "cast", "mul") and s.args[0] in out)):
+                out |= {s.name} if s.dtype.name not in HALVES else set()
+        return frozenset(out)
 
     def _erfs_plus_one(self) -> dict[str, str]:
         """``erf`` values that are only ever used in ``1 + erf(x)``, which is computed as a whole: name -> x."""
@@ -205,7 +223,8 @@ class Emitter:
         if is_rough and s.fn == "div" and s.args[1] in self.inverses and s.args[0] == 1.0:
             self.define(s.name, s.dtype, f"rough_inverse({args[1]})")
             return
-        self.define(s.name, s.dtype, spell(s.fn, tuple(args), src, s.dtype, strict=self.schedule.strict, rough=is_rough))
+        strict = self.schedule.strict or (s.fn == "cast" and s.args[0] in self.drawn)
+        self.define(s.name, s.dtype, spell(s.fn, tuple(args), src, s.dtype, strict=strict, rough=is_rough))
 
     def wide_index(self, e: Int) -> str:
         """An index as an int64 value: axes are widened first where 32 bits might not hold it."""

@@ -8,13 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 import cuda_programs
+import numpy as np
 import pytest
 from cuda_programs import other, varied
+from loop_helpers import trace
 from row_batches import check
 from row_programs import rolled
 
 from codegen_cupy import schedule, sources
-from tinytorch.device import cuda_available
+from compiler.config import Config
+from compiler.loop import compile_graph
+from tinytorch.device import cpu, cuda_available
+from tinytorch.dtypes import DType, bfloat16, float16, float32
+from tinytorch.ops import TABLE
+from tinytorch.tensor import Tensor
 
 pytestmark = pytest.mark.skipif(not cuda_programs.available(), reason="no GPU and no C++ compiler")
 
@@ -33,6 +40,19 @@ HOWS: list[dict[str, Any]] = [
 @pytest.mark.parametrize(("first", "how"), [(12 * n, how) for n, how in enumerate(HOWS)])
 def test_many_programs_as_one_graph(first: int, how: dict[str, Any]) -> None:
     check([rolled(first + n) for n in range(12)], "cuda", **how)
+
+
+@pytest.mark.parametrize("dtype", [float16, bfloat16])
+def test_random_numbers_of_half_types_are_eagers(dtype: DType) -> None:
+    """Also where they go on unstored, as a dropout mask's do."""
+    state = Tensor._wrap(np.array([7, 11]), cpu)
+
+    def fn(state: Tensor) -> Tensor:
+        return TABLE["cast"](TABLE["uniform"](state, shape=(300,), shift=2, dtype=dtype), dtype=float32)
+
+    plan = compile_graph(trace(fn, state), Config())
+    (got,) = cuda_programs.Compiled(plan, "fast", vary=False, graph=False, check=False)([state._data])
+    np.testing.assert_array_equal(got, fn(state)._data)
 
 
 def test_other_schedules_are_taken_and_put_back() -> None:
