@@ -180,6 +180,8 @@ def _rounded(name: str, out: Tensor, args: list[Any], xs: list[Any], params: dic
     one = unit * size(out._data) + tiny
     if name == "copysign":
         return np.where(_signs_of_nan(args[1]), np.inf, 0.0)
+    if name == "overwrite" and half:
+        return np.where(wide(np.broadcast_to(xs[1], out._data.shape)) == wide(out._data), 0.0, one)
     if name in MOVES | CHOICES:
         return 0.0
     if name in ARITHMETIC:
@@ -221,7 +223,8 @@ def _summed(name: str, out: Tensor, args: list[Any], xs: list[Any], params: dict
         if (np.prod(tops) if name == "matmul" else max(tops, default=1.0)) * n * unit < 0.5:
             return 0.0
     sizes = [a.t if a.kind in "iub" else Tensor._wrap(np.where(finite(a.array), size(a.array), 0), cpu) for a in args]
-    return n * (unit * TABLE[name](*sizes, **params)._data + TINY[out.dtype.name])
+    total = TABLE[name](*sizes, **params)._data
+    return np.where(total < LARGEST[out.dtype.name] / 2, n * (unit * total + TINY[out.dtype.name]), np.inf)
 
 
 def _certain(name: str, out: Tensor, args: list[Any], xs: list[Any], values: list[Value]) -> Any:

@@ -237,6 +237,8 @@ class Grower:
         b = self.other(a, smooth)
         if b is None or name == "pow" and not self._may_be_power(a, b) or name == "overwrite" and isinstance(b, tuple):
             return
+        if name == "overwrite" and not all(_fits(self.value(x), self.value(y).t.dtype) for x, y in ((a, b), (b, a))):
+            return
         self.step(name, *((a, b) if self.flag() else (b, a)) if not isinstance(b, tuple) else (a, b))
 
     def _may_be_power(self, a: int, b: Any) -> bool:
@@ -256,11 +258,8 @@ class Grower:
         v = self.value(a) if a is not None else None
         if v is None or dtype.kind in "biu" and not v.exact:
             return
-        if dtype.kind in "iu" and v.kind == "f":  # what C leaves undefined is nobody's business
-            ends = np.iinfo(dtype.np)
-            w = v.array.astype(np.float64)
-            if not ((w > float(ends.min) - 1) & (w < float(ends.max))).all():
-                return
+        if not _fits(v, dtype):
+            return
         self.step("cast", a, dtype=dtype)
 
     def do_reduce(self) -> None:
@@ -506,6 +505,14 @@ class Grower:
         if b is None:
             b = self.input(self.laid_out(self.numbers((v.shape[1], self.number(1, 5)), v.t.dtype)))
         self.step("matmul", a, b)
+
+
+def _fits(v: Value, dtype: Any) -> bool:
+    """May the value be cast?  What C leaves undefined is nobody's business."""
+    if dtype.kind not in "iu" or v.kind != "f":
+        return True
+    ends, w = np.iinfo(dtype.np), v.array.astype(np.float64)
+    return bool(((w > float(ends.min) - 1) & (w < float(ends.max))).all())
 
 
 def _broadcast(a: Any, b: Any) -> Any:
