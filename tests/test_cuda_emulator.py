@@ -112,6 +112,25 @@ extern "C" __global__ void peek_first(float* y) {
     assert (y[:16] == 1).all() and np.isnan(y[16:]).all()
 
 
+def test_what_lies_between_the_members_of_a_structure_may_be_undefined() -> None:
+    text = """
+struct Ranked { short value; long long index; };
+extern "C" __global__ void ranked(long long* y) {
+    __shared__ Ranked s[32];
+    s[threadIdx.x].value = 1;
+    s[threadIdx.x].index = threadIdx.x;
+    __syncthreads();
+    Ranked r = s[31 - threadIdx.x];
+    __syncthreads();
+    s[threadIdx.x] = r;
+    y[threadIdx.x] = s[threadIdx.x].index;
+}
+"""
+    y = np.zeros(32, np.int64)
+    run(text, "ranked", 1, 32, y)
+    np.testing.assert_array_equal(y, np.arange(32)[::-1])
+
+
 def test_shuffles_and_votes() -> None:
     text = """
 extern "C" __global__ void warp(int* out) {

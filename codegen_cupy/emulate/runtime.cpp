@@ -480,7 +480,7 @@ extern "C" char __ehdr_start[] __attribute__((weak, visibility("hidden")));
 
 bool in_program(uint64_t a) { return a >= (uint64_t)__ehdr_start && a < (uint64_t)_end; }
 
-void mark(Cell& c, bool write, bool shared, const Touch& now) {
+void mark(Cell& c, bool write, bool shared, const Touch& now, bool padded = false) {
     if (!ordered(c.write, now)) race(c.write, now, shared, "writes", write ? "writes" : "reads");
     if (write) {
         if (!ordered(c.read, now)) race(c.read, now, shared, "reads", "writes");
@@ -488,6 +488,7 @@ void mark(Cell& c, bool write, bool shared, const Touch& now) {
         c.write = now;
         return;
     }
+    if (shared && c.write.block == ~0u && padded) return;
     if (shared && c.write.block == ~0u)
         give_up("shared memory is read before anything is written there: " + thread_name(threadIdx, blockIdx) + " at " + at(now.pc));
     if (c.read.thread != now.thread || c.read.block != now.block) c.other_read = c.read;
@@ -509,7 +510,9 @@ void touch(const void* where, unsigned bytes, bool write, bool atomic, void* pc)
                 std::to_string(bytes) + " bytes that belong to no buffer at " + at(pc));
     }
     Touch now = touch_now(pc, atomic);
-    for (uint64_t i = a - r->start; i < a - r->start + bytes; ++i) mark(r->cells[i], write, r->shared, now);
+    bool padded = false;  // a structure is copied with what lies between its members: one of them was written
+    for (uint64_t i = a - r->start; i < a - r->start + bytes; ++i) padded |= bytes > 1 && r->cells[i].write.block != ~0u;
+    for (uint64_t i = a - r->start; i < a - r->start + bytes; ++i) mark(r->cells[i], write, r->shared, now, padded);
 }
 }  // namespace
 
