@@ -14,7 +14,7 @@ from codegen_cupy.host import Memory, Recipe, View
 from codegen_cupy.machine import machine
 from codegen_cupy.matmul import Product, by_numpy, describe, followed
 from compiler.config import config
-from compiler.loop import host
+from compiler.loop import epilogue, host
 from compiler.loop.ir import Extern, Plan, Store
 from compiler.loop.kernel import walk
 from compiler.loop.printer import format_plan, parse_plan
@@ -187,7 +187,9 @@ def test_a_product_ends_in_its_gelu(plans, dtype, rtol, form) -> None:
 
 @requires_emulator
 @pytest.mark.parametrize("whole,dtype", [(True, torch.float16), (False, torch.float16), (True, torch.bfloat16)])
-def test_the_slope_is_the_products_too(plans, whole, dtype) -> None:
+def test_the_slope_is_the_products_too(plans, monkeypatch, whole, dtype) -> None:
+    monkeypatch.setattr(epilogue, "KEEPING_TYPES", (bfloat16, float16))
+    monkeypatch.setattr(epilogue, "SLOPE_TYPES", (float16,))
     shapes = (6, 8), (16, 8), (16,), (4, 16)
     made = [numbers(*s, seed=n, dtype=dtype) for n, s in enumerate(shapes)]
 
@@ -211,7 +213,8 @@ def test_the_slope_is_the_products_too(plans, whole, dtype) -> None:
 
 
 @requires_emulator
-def test_one_kernel_for_all_that_read_the_argument(plans) -> None:
+def test_one_kernel_for_all_that_read_the_argument(plans, monkeypatch) -> None:
+    monkeypatch.setattr(epilogue, "KEEPING_TYPES", (bfloat16,))
     x, w, b, v = (numbers(*s, seed=n, dtype=torch.bfloat16) for n, s in enumerate([(6, 8), (16, 8), (16,), (4, 16)]))
     with torch.no_grad():
         compare(lambda x, w, b, v: (F.linear(gelu(y := F.linear(x, w, b)), v), torch.sigmoid(y)), x, w, b, v, rtol=2e-1)
