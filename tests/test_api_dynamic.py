@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -86,3 +87,32 @@ def test_one_graph_trains_all_sizes(name: str, backend: str) -> None:
         outcomes.append(train(model, forward, make))
     assert len(graphs) == 1
     np.testing.assert_allclose(outcomes[1], outcomes[0], rtol=3e-5, atol=1e-6)
+
+
+SIZES_BESIDE_TENSORS: dict[str, Callable[[Any], Any]] = {
+    "minus": lambda x: (x.shape[0] - 1) - x,
+    "times": lambda x: x * x.shape[0] + x.shape[1] * x,
+    "by": lambda x: x.shape[0] / (x.abs() + 1) + x.shape[1] // (x.abs() + 1) + x.shape[0] % (x.abs() + 1),
+    "compared": lambda x: torch.where(torch.arange(x.shape[0]) < x.shape[0] - 2, 1.0, 0.0)[:, None] * x,
+    "integers": lambda x: (x.shape[0] - torch.arange(x.shape[0]))[:, None] * x,
+    "one number": lambda x: x.shape[0] - torch.tensor([1]) + x,
+    "reflected": lambda x: F.pad(x[None], (1, 1), mode="reflect"),
+    "reflected twice": lambda x: F.pad(x[None, None], (1, 2, 2, 1), mode="reflect"),
+    "replicated": lambda x: F.pad(x[None], (3, 1), mode="replicate"),
+    "circular": lambda x: F.pad(x[None], (1, 2), mode="circular"),
+}
+
+
+@pytest.mark.parametrize("name", SIZES_BESIDE_TENSORS)
+def test_sizes_compute_with_tensors(name: str) -> None:
+    """A size beside a tensor is a number beside a tensor, in the program and inside of the library."""
+    fn = SIZES_BESIDE_TENSORS[name]
+    torch.compiler.reset()
+    compiled = torch.compile(fn, dynamic=True, fullgraph=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for shape in ((4, 5), (6, 3), (5, 7)):
+            x = torch.linspace(-2, 3, shape[0] * shape[1]).reshape(shape)
+            got, want = compiled(x), fn(x)
+            assert got.dtype is want.dtype
+            np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numbers
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, Protocol, SupportsIndex
 
 from compiler.sym.expr import Const, Expr, Int, Symbol, expr_of
@@ -213,7 +213,7 @@ def _operand(x: Any) -> Expr | None:
     e = expr_of(x)
     if e is not None:
         return e
-    if isinstance(x, SupportsIndex):
+    if isinstance(x, SupportsIndex) and not isinstance(x, Sized):  # a tensor computes with sizes, element by element
         return Const(operator.index(x))
     return None
 
