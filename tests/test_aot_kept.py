@@ -275,3 +275,16 @@ def test_found_programs_know_what_eager_keeps_and_where_gradients_begin(traces: 
         assert w.grad.tolist() == [[3, 3], [3, 3]] and not view.is_leaf
         found.append(len(traces))
     assert found[0] == found[1]
+
+
+def test_the_log_of_the_cache_says_what_was_found_and_what_is_never_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = torch.ones(3, 3), torch.ones(3, 3)
+    logs.set_logs("cache")
+    try:
+        for _ in range(2):
+            anew(no_grad, x, y)
+        torch.compile(no_grad, dynamic=True)(torch.ones(4, 3), y)
+    finally:
+        logs.set_logs("")
+    said = capsys.readouterr().err
+    assert said.count("no trace, no lowering") == 1 and said.count("is traced each time: symbolic sizes") == 1

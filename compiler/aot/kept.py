@@ -68,7 +68,7 @@ def key_of(gm: Any, examples: Sequence[Any], memory: Memory) -> str:
     try:
         parts = [*_modes(), *_inputs(examples), *map(_line, gm.graph.nodes)]
     except (_Unknown, TypeError) as e:
-        logs.log("cache", f"{gm.class_name} is not kept: {e}")
+        logs.log("cache", f"the program {gm.class_name} is traced each time: {e}")
         return ""
     return disk.key_of("graph", disk.sources_hash("tinytorch"), disk.sources_hash("compiler"), memory.settings, parts)
 
@@ -229,6 +229,7 @@ def find(key: str, examples: Sequence[Any], memory: Memory) -> Compiled | None:
     backward = memory.again(record.backward) if record.tangents else None
     if forward is None or (record.tangents and backward is None):
         return None
+    logs.log("cache", f"the program {key[:12]} was kept: no trace, no lowering")
     joint = Joint(
         module=GraphModule({}, Graph(), "Kept"),
         primals=list(examples),
