@@ -432,6 +432,7 @@ view_as_real = Op(
 
 
 def _view_as_complex_infer(x: Meta) -> Meta:
+    assert x.strides is not None
     for n, s in zip(x.shape[:-1], x.strides[:-1], strict=True):
         if isinstance(s, int) and s % 2 and isinstance(n, int) and n > 1:
             raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
