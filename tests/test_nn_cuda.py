@@ -27,6 +27,7 @@ Loss = Callable[[Any, list[Any]], Any]
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "emulated":
         monkeypatch.setenv("TT_CUDA_EMULATE", "1")
+    torch.compiler.reset()  # what was compiled for the other of the two is not for this one
     return str(request.param)
 
 

@@ -73,7 +73,7 @@ def unary_above_one(make: Any) -> Iterator[Sample]:
 
 @samples_of(
     "add", "sub", "mul", "maximum", "minimum", "clamp_min", "clamp_max", "eq", "ne", "lt", "le", "gt", "ge", "copysign",
-    "atan2", "gelu_tanh_grad",
+    "atan2",
 )  # fmt: skip
 def binary(make: Any) -> Iterator[Sample]:
     yield (make(2, 3), make(2, 3) + 0.21), {}
@@ -81,6 +81,14 @@ def binary(make: Any) -> Iterator[Sample]:
     yield (make(2, 3), 2), {}
     yield (make(3, 2).t(), make(2, 3) + 0.21), {}
     yield (make(3), make() + 0.21), {}
+    yield (make(0, 3), make(3)), {}
+
+
+@samples_of("gelu_tanh_grad")
+def slope(make: Any) -> Iterator[Sample]:
+    yield (make(2, 3), make(2, 3) + 0.21), {}
+    yield (make(2, 1, 3), make(4, 1) + 0.21), {}
+    yield (make(3, 2).t(), make(2, 3) + 0.21), {}
     yield (make(0, 3), make(3)), {}
 
 

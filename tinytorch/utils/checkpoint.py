@@ -17,6 +17,8 @@ from tinytorch.tape import Node
 from tinytorch.tensor import Tensor
 from tinytorch.utils._pytree import tree_flatten, tree_unflatten
 
+__all__ = ["checkpoint", "checkpoint_sequential"]
+
 checkpoint_node = Op(
     name="checkpoint",
     kind="extern",

@@ -119,6 +119,8 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
         return input * 0.5 * (1.0 + ops.erf(input * (1 / math.sqrt(2))))
     if approximate != "tanh":
         raise RuntimeError("approximate argument must be either none or tanh.")
+    if input.dtype.is_complex:
+        raise NotImplementedError("gelu is not defined for complex numbers")
     return ops.gelu_tanh(input)
 
 
