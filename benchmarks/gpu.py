@@ -1,6 +1,6 @@
 """Side by side on one GPU: torch eager, torch.compile (default and max-autotune-no-cudagraphs) and tinytorch compiled.
 
-    python benchmarks/gpu.py [--only TEXT] [--reps 30] [--modes default,max-autotune-no-cudagraphs] [--save FILE]
+    python benchmarks/gpu.py [--only TEXT] [--reps 30] [--modes default,max-autotune-no-cudagraphs] [--ours default] [--save FILE]
 
 Device time: CUDA events around one call, the L2 flushed by a 256 MB write before it and a spin kernel in front so that
 the host is never waited for.  Host time: the median wall time of a call that is queued without waiting.  The share is
