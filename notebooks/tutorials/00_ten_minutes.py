@@ -102,7 +102,7 @@ print(why.stage("loops").split("# Backward")[0])
 # %% [markdown]
 # ## Stage 5: code
 #
-# Each fused loop is printed as source for Numba, which makes machine code of it. On a GPU the same loops become CUDA C++.
+# Each fused loop is printed as a Numba function, of which LLVM makes machine code. On a GPU the same loops become CUDA C++.
 
 # %%
 kernels = [a for a in why.artifacts if a.topic == "kernels" and a.name != "host"]

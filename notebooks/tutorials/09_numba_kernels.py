@@ -14,8 +14,9 @@
 # # 09 Numba kernels
 #
 # Tutorial 08 ended with loops in a small language of their own. Here they become machine code for your processor: first
-# text that you can read, then what LLVM makes of it. The text is restricted Python: pointers, integers and numbers, no
-# arrays. Numba reads it, LLVM compiles it, and what runs in the end needs neither Numba nor the interpreter.
+# text that you can read, then what LLVM (the compiler library under Numba and Clang) makes of it. The text is restricted
+# Python: pointers, integers and numbers, no arrays. It means what Numba takes it to mean, LLVM compiles it, and what runs in
+# the end needs neither Numba nor the interpreter.
 #
 # Files to have open: `codegen_numba/emit.py` (loops become text), `compile.py` (text becomes machine code), `build.py`
 # (the host function), `kernels.py` (the cache).
@@ -123,11 +124,13 @@ print([name for name, _, _ in made.records])
 np.testing.assert_allclose(made([t.numpy() for t in arguments])[0], layer(*arguments).numpy(), rtol=1e-3, atol=1e-6)
 
 # %% [markdown]
-# **Explain.** If the processor has AVX-512, product and kernel stand in *one* record: `together.py` has found that rows
-# of the kernel touch only rows of the product, and runs both in turn, 64 rows at a time, which never leave the cache.
-# The kernel's machine code is the same, for a kernel is a function over a part of its range. The product is our own
-# (`packed.py`): BLAS packs its factors anew at each call, and would do so for every block. Elsewhere BLAS makes all of the
-# product in one record, and the kernel follows. `built(layer, *arguments, autotune=True)` times both ways.
+# **Explain.** A record is one line of the table that the host function's foreign call works off. If the processor has
+# AVX-512 (vector registers of 16 float32), product and kernel stand in *one* record: `together.py` has found that rows of
+# the kernel touch only rows of the product, and runs both in turn, 64 rows at a time, which never leave the cache. The
+# kernel's machine code is the same, for a kernel is a function over a part of its range. The product is our own
+# (`packed.py`): BLAS, the library that NumPy calls for products, packs its factors anew at each call, and would do so for
+# every block. Elsewhere BLAS makes all of the product in one record, and the kernel follows.
+# `built(layer, *arguments, autotune=True)` times both ways.
 #
 # ## Sums, in parallel
 #

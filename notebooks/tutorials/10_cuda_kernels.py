@@ -330,9 +330,10 @@ print("chunks changing places (`spot` in gemm_tiles.cuh):", rounds(lambda line, 
 # %% [markdown]
 # ## Four warps, one instruction
 #
-# On Hopper the tensor cores fetch their operands from shared memory by themselves. One instruction, `wgmma`, multiplies
-# 64 × 16 numbers by 16 × 64 for a group of four warps, and those may do something else meanwhile: attention computes
-# exponentials. What the threads hand over is no number but a *descriptor*, 64 bits that say where a panel lies:
+# A multiprocessor's *tensor cores* do nothing but multiply small matrices. On Hopper (H100, H200) they fetch their operands
+# from shared memory by themselves. One instruction, `wgmma`, multiplies 64 × 16 numbers by 16 × 64 for a group of four
+# warps, and those may do something else meanwhile: attention computes exponentials. What the threads hand over is no number
+# but a *descriptor*, 64 bits that say where a panel lies:
 #
 # | bits | what | here |
 # |---|---|---|
