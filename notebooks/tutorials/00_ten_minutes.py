@@ -41,8 +41,8 @@ w, b = torch.randn(64, 256).requires_grad_(), torch.randn(256).requires_grad_()
 
 # %% [markdown]
 # **Predict.** Written as you see it, `layer` is about ten operations on arrays, and its backward about twice as many.
-# Count how many times eager reads or writes a 512 × 256 array in the forward pass. Then guess how many loops a compiler
-# needs after the matrix product.
+# Count how many times eager, which runs each operation when Python reaches it, reads or writes a 512 × 256 array in the
+# forward pass. Then guess how many loops a compiler needs after the matrix product.
 #
 # **Run.** `explain` compiles a function, runs it, and keeps what every stage said.
 

@@ -13,9 +13,10 @@
 # %% [markdown]
 # # 01 Eager tensors and the tape
 #
-# Everything the compiler does, it does to programs that already run without it. This tutorial is about that ground
-# floor: a tensor is an array that remembers how it was made, and the memory of all of them together is the **tape**.
-# You will read the tape, run it backward by hand, see why the order of that walk matters, and break it on purpose.
+# Everything the compiler does, it does to programs that already run without it: *eagerly*, each operation when Python
+# reaches it. This tutorial is about that ground floor: a tensor is an array that remembers how it was made, and the memory
+# of all of them together is the **tape**. You will read the tape, run it backward by hand, see why the order of that walk
+# matters, and break it on purpose.
 #
 # Files to have open: `tinytorch/ops/pointwise.py` (what an operator is), `dispatch.py` (the one door), `tape.py` (nodes),
 # `engine.py` (the backward loop).
@@ -67,11 +68,12 @@ print(of_a(torch.ones(2, dtype=torch.float64)))  # the cotangent of a, given tha
 
 # %% [markdown]
 # An operator is one **row**: what it does to one element (`body`), shapes and types in and out (`infer`), and this
-# rule (`vjp`), written in rows again. Eager, the tape, the fake tensors of the compiler and its code generators all
-# read the same row.
+# rule (`vjp`: the product of a vector with the operator's Jacobian), written in rows again. Eager, the tape, the fake
+# tensors of the compiler and its code generators all read the same row.
 #
-# **Run.** Backward is a walk: start with 1 at the result, and at each node turn the cotangent of its output into those
-# of its inputs. The real loop is in `engine.py`; without hooks, modes and errors it is this:
+# **Run.** The *cotangent* of a value is the derivative of the final result by that value. Backward is a walk: start with 1
+# at the result, and at each node turn the cotangent of its output into those of its inputs. The real loop is in `engine.py`;
+# without hooks, modes and errors it is this:
 
 
 # %%
@@ -109,7 +111,7 @@ for leaf in (a, b):
 # ## The order of the walk
 #
 # **Predict.** `b = a + a; c = b + b`. The derivative is 4. How often does a *recursive* backward, one that follows each
-# edge as soon as it has a cotangent, visit the node of `b`? And for a chain of 20 such doublings?
+# edge as soon as it has a cotangent, visit the node of `b`? And for a chain of 12 such doublings?
 
 
 # %%
@@ -297,7 +299,7 @@ with dispatch.use(FakeInterp()):
 assert tape.mode.interpreter is None
 
 # %% [markdown]
-# **Next:** `05 The graph IR` shows what is written down when the one who computes is a tracer.
+# **Next:** `02 Bytecode is a program you can run`. (What is written down when the one who computes is a tracer: `05`.)
 
 # %%
 # Optional: the same numbers from PyTorch, where it is installed.
