@@ -80,6 +80,9 @@ def compile(
     return _compile_function(model, chosen, fullgraph, dynamic, changes)
 
 
+compile._tt_disabled = "compile inside compiled code"  # type: ignore[attr-defined]
+
+
 def _compile_function(fn: Any, backend: Backend, fullgraph: bool, dynamic: bool | None, changes: dict[str, Any]) -> Any:
     return entry.compile_function(fn, backend, fullgraph=fullgraph, dynamic=dynamic, config=config.replace(changes))
 

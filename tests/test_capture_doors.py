@@ -231,3 +231,26 @@ def test_the_result_object_tells_what_was_captured() -> None:
     filename, line, function, text = node.meta["stack"][-1]
     assert (filename, function, text) == (__file__, f.__qualname__, "y = x @ w") and line > 0
     assert first.seconds["capture"] > 0
+
+
+def _named(x: Any) -> Any:
+    return x * 2
+
+
+@pytest.mark.parametrize("door", ["tinytorch", "api"])
+def test_a_program_that_compiles_inside_of_compiled_code(door: str) -> None:
+    """A break by name: what it gives is compiled when it is called."""
+    from compiler import api
+
+    compile_ = torch.compile if door == "tinytorch" else api.compile
+    layer = nn.Linear(3, 3)
+
+    def program(x: Any) -> Any:
+        inner = compile_(_named, backend="eager")
+        return inner(x + 1) + compile_(layer, backend="eager")(x) + compile_(compile_(_named, backend="eager"), backend="eager")(x)
+
+    compiled = torch.compile(program, backend="eager")
+    for _ in range(2):
+        assert same(compiled(X).detach(), (_named(X + 1) + layer(X) + _named(X)).detach())
+    with pytest.raises(Unsupported, match="compile inside compiled code"):
+        torch.compile(program, backend="eager", fullgraph=True)(X)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import tinytorch
 from compiler.capture import breaks, doors
 from compiler.capture.models.registry import model
 from compiler.capture.values.base import ConstantValue, Value
@@ -38,6 +39,11 @@ def marked_inside(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
 @model(doors.set_stance)
 def stance_inside(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
     breaks.unsupported(breaks.SKIPPED_CALL, "set_stance inside compiled code")
+
+
+@model(tinytorch.compile)
+def compile_inside(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
+    breaks.unsupported(breaks.SKIPPED_CALL, "compile inside compiled code")
 
 
 @model(BackwardHooks.watch_inputs, BackwardHooks.watch_outputs)
