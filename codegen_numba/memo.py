@@ -99,21 +99,25 @@ class _Memo:
         return type(a).__name__, repr(a)
 
     def _recall(self, s: Loop, n: int, keys: dict[str, Key], length: int, body: Body) -> Loop:
-        """Replace by reading what an earlier loop computed; then drop what is no longer needed."""
+        """Read what an earlier loop computed, from the last value back: what only made such values is no longer needed."""
         lines: list[Any] = []
+        wanted: set[str] = set()
         changed = False
-        for x in s.body:
+        for x in reversed(s.body):
+            if isinstance(x, Let | Load | Index) and x.name not in wanted:
+                continue
             key = keys.get(x.name) if isinstance(x, Let) else None
             found = self.first.get(key) if key is not None else None
             if found is None or not isinstance(x, Let) or _price(s, x.name) < DEAR or not self._has_room(key, length):
                 lines.append(x)
+                wanted |= analysis.uses(x)
                 continue
             row = self.rows.setdefault(key, f"{found[1]}_kept")
             if key not in self.kept.setdefault(found[0], []):
                 self.kept[found[0]].append(key)
             lines.append(Recall(row, x.name, s.axis, x.dtype))
             changed = True
-        return replace(s, body=_needed(lines)) if changed else s
+        return replace(s, body=tuple(reversed(lines))) if changed else s
 
     def _has_room(self, key: Key, length: int) -> bool:
         if key in self.rows:
@@ -149,15 +153,3 @@ def _price(s: Loop, name: str) -> int:
             needed.add(n)
             pending += analysis.uses(makers[n])
     return analysis.cost(makers[n] for n in needed if isinstance(makers[n], Let))
-
-
-def _needed(lines: list[Any]) -> tuple[Any, ...]:
-    """Without values nobody reads."""
-    wanted: set[str] = set()
-    out: list[Any] = []
-    for x in reversed(lines):
-        if isinstance(x, Let | Load | Index) and x.name not in wanted:
-            continue
-        out.append(x)
-        wanted |= set() if isinstance(x, Recall) else analysis.uses(x)
-    return tuple(reversed(out))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from numba_helpers import plan_of
@@ -46,6 +48,28 @@ def test_rows_of_any_length(cols: int) -> None:
     (got,) = built([x], (cols,))
     e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
     np.testing.assert_allclose(got, e / e.sum(1, keepdims=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("cols", [1000, memo.ROOM // 2])
+def test_of_a_chain_of_dear_values_only_the_last_is_kept(cols: int) -> None:
+    """Also where a scratch row for each of them would not fit."""
+
+    @kernel
+    def rows(k):
+        x, out = (k.param(name, float32, (3, cols), (cols, 1)) for name in ("x", "out"))
+        for i in k.map(3):
+            total = k.init("add", float32)
+            for j in k.reduce(cols):
+                k.update("add", total, k.sin(k.add(1.0, k.erf(k.exp(k.load(x, cols * i + j))))))
+            for j in k.map(cols):
+                k.store(out, cols * i + j, k.sub(k.sin(k.add(1.0, k.erf(k.exp(k.load(x, cols * i + j))))), total))
+
+    built = build(plan_of(rows), Config())
+    text = " ".join(built.kernels.values())
+    assert text.count("= scratch_") == 1 and all(text.count(word) == 1 for word in ("sin(", "erf(", "exp("))
+    x = np.random.default_rng(0).normal(size=(3, cols)).astype(np.float32)
+    value = np.sin(1 + np.vectorize(math.erf)(np.exp(x.astype(np.float64))))
+    np.testing.assert_allclose(built([x])[0], value - value.sum(1, keepdims=True), rtol=1e-5)
 
 
 def test_a_length_known_beforehand_needs_one_body() -> None:
