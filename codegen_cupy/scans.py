@@ -69,6 +69,7 @@ class ScanKernel(RowKernel):
                 e.line(f"{x} = {acc.join}({x}, {x}_whole);")
             if s.team > WARP:
                 e.line("__syncthreads();")
+        self.stored |= {x.buffer for x in loop.body if isinstance(x, Store)}
         for acc, x in accs:
             e.adopt(acc, x)
 

@@ -214,6 +214,25 @@ def test_the_tuner_splits_only_what_the_last_block_can_finish() -> None:
         assert schedule.splittable(nest) == splits == ("split" in tune.proposals(nest, start, {}))
 
 
+@needs_compiler
+def test_a_running_sum_is_read_when_all_lanes_have_stored_theirs() -> None:
+    def summed(k: KernelRecorder) -> None:
+        x, y = k.param("x", float32, (3, 40), (40, 1)), k.param("y", float32, (3, 40), (40, 1))
+        ids, z = k.param("ids", int64, (3,), (1,)), k.param("z", float32, (3,), (1,))
+        for i in k.map(3):
+            total = k.init("add", float32)
+            for j in k.scan(40):
+                k.update("add", total, k.load(x, i * 40 + j))
+                k.store(y, i * 40 + j, total)
+            k.store(z, i, k.load(y, i * 40 + k.load(ids, i)))
+
+    k = kernel(summed)
+    arrays = arguments(k)
+    arrays[2][:] = [39, 0, 17]
+    emulate_kernel(k, arrays, check=True, backwards=True)
+    np.testing.assert_allclose(arrays[3], arrays[0].cumsum(1)[[0, 1, 2], [39, 0, 17]], rtol=1e-5, atol=1e-5)
+
+
 def test_rounds_of_a_loop_over_several_dimensions_cover_all_of_them() -> None:
     def spread(k: KernelRecorder) -> None:
         x, y = k.param("x", float32, (64, 8), (1, 64)), k.param("y", float32, (64, 8), (8, 1))
