@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from compiler import logs
 from compiler.capture.guards import Guard, first_failure
+from compiler.capture.sizes import Sizes
 from compiler.capture.source import Namespace
-from compiler.capture.wrap import Sizes
 from compiler.config import Config
 from compiler.errors import RecompileLimit, Unsupported
 from compiler.ir.module import GraphModule

@@ -21,6 +21,7 @@ from compiler.capture.instrs import Instr
 from compiler.capture.leave import leave_at_break
 from compiler.capture.models import tensors
 from compiler.capture.runtime import END, Captured, CodeCache, Tail, call_native, call_raising, enter, warn
+from compiler.capture.sizes import size_form
 from compiler.capture.source import Source, name
 from compiler.capture.tracer import Tracer
 from compiler.capture.translate import Frame
@@ -30,7 +31,6 @@ from compiler.capture.values.generator import StartedGenerator
 from compiler.capture.values.number import SpecializeError
 from compiler.capture.values.objects import Observed, exception_text
 from compiler.capture.values.tensor import TensorValue
-from compiler.capture.wrap import size_form
 from compiler.errors import BackendError, CompileError, InvalidGradError, Unsupported
 from compiler.ir.graph import Node
 from compiler.ir.module import GraphModule

@@ -15,10 +15,12 @@ import sys
 from types import CellType, CodeType
 from typing import Any, NoReturn
 
-from compiler.capture import breaks, models, protocol, wrap
+from compiler.capture import breaks, models, protocol, sourceless, wrap
 from compiler.capture.effects import Effects
 from compiler.capture.guards import GuardSet
+from compiler.capture.kinds import is_definition
 from compiler.capture.memory import Layout
+from compiler.capture.sizes import Sizes
 from compiler.capture.source import Namespace, Source
 from compiler.capture.translate import Frame
 from compiler.capture.values.base import ConstantValue, Lazy, Value, realize
@@ -86,7 +88,7 @@ class Tracer:
     protocol = protocol
     models = models
 
-    def __init__(self, config: Config, sizes: wrap.Sizes) -> None:
+    def __init__(self, config: Config, sizes: Sizes) -> None:
         self.config = config
         self.sizes = sizes  # which sizes and numbers are symbolic
         self.graph = Graph()
@@ -199,7 +201,7 @@ class Tracer:
 
     def constant(self, obj: Any) -> Value:
         """The value of an object that is known without a guard: from code, from the library."""
-        return wrap.known(self, obj)
+        return sourceless.known(self, obj)
 
     def new_local(self, hint: str, text: str) -> str:
         """One more statement before the graph; the name of its value."""
@@ -210,7 +212,7 @@ class Tracer:
 
     def from_python(self, obj: Any) -> Value:
         """The value of a fresh result of Python or of a C function run while tracing."""
-        return wrap.fresh(self, obj)
+        return sourceless.fresh(self, obj)
 
     def wrap_cell(self, cell: CellType, source: Source) -> CellValue:
         known = self.by_id.get(id(cell))
@@ -281,7 +283,7 @@ class Tracer:
     def module_entry(self, scope: dict[str, Any], name: str, trusted: bool) -> Value:
         """A name of a module; in trusted modules functions, classes and modules are taken as constants."""
         obj = scope[name]
-        if trusted and wrap.is_definition(obj):
+        if trusted and is_definition(obj):
             return self.constant(obj)
         return Lazy(obj, self.globals_source(scope).item(name))
 

@@ -18,7 +18,7 @@
 # function is nothing but a list of pairs, guard and graph.
 #
 # Files to have open: `compiler/capture/guards.py` (how they are kept and printed), `runtime.py` (the cache), `door.py`
-# (what is called), `wrap.py` (where most guards come from).
+# (what is called), `wrap.py` and, for tensors, `inputs.py` (where most guards come from).
 #
 # **Predict.** Write down everything that the graph of `model` below will depend on, beside the numbers in `x`.
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from compiler.capture import breaks, wrap
+from compiler.capture import breaks
+from compiler.capture.kinds import ITERATORS
 from compiler.capture.models.registry import model
 from compiler.capture.values.base import NONE, Value
 from compiler.capture.values.function import ClassValue
@@ -34,7 +35,7 @@ def itself(tx: Tracer, it: Value) -> Value:
 
 
 _kind: Any
-for _kind in dict.fromkeys((*wrap._ITERATORS, type(iter(set())), type(iter(lambda: 0, 0)), type(reversed([])))):
+for _kind in dict.fromkeys((*ITERATORS, type(iter(set())), type(iter(lambda: 0, 0)), type(reversed([])))):
     model(_kind.__next__)(step)
     model(_kind.__iter__)(itself)
 

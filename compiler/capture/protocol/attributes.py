@@ -14,6 +14,7 @@ from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks
+from compiler.capture.kinds import C_FUNCTIONS, is_definition
 from compiler.capture.source import Source
 from compiler.capture.values.array import ArrayValue
 from compiler.capture.values.base import (
@@ -47,7 +48,6 @@ from compiler.capture.values.objects import (
 )
 from compiler.capture.values.sequence import SequenceValue, TupleValue
 from compiler.capture.values.tensor import SymIntValue, TensorValue
-from compiler.capture.wrap import C_FUNCTIONS, is_definition
 
 if TYPE_CHECKING:
     from compiler.capture.tracer import Tracer
