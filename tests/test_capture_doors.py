@@ -254,3 +254,64 @@ def test_a_program_that_compiles_inside_of_compiled_code(door: str) -> None:
         assert same(compiled(X).detach(), (_named(X + 1) + layer(X) + _named(X)).detach())
     with pytest.raises(Unsupported, match="compile inside compiled code"):
         torch.compile(program, backend="eager", fullgraph=True)(X)
+
+
+OWN = torch.Generator()
+
+
+def _seeded(x: Any) -> Any:
+    torch.manual_seed(3)
+    return torch.rand(2)
+
+
+def _seeded_between(x: Any) -> Any:
+    before = torch.rand(2)
+    torch.manual_seed(3)
+    return before, torch.rand(2), torch.nn.functional.dropout(x, 0.5)
+
+
+def _seeded_for_nobody(x: Any) -> Any:
+    torch.manual_seed(x.shape[0])
+    return x * 2
+
+
+def _own_stream(x: Any) -> Any:
+    OWN.manual_seed(4)
+    return torch.rand(2, generator=OWN), torch.default_generator.initial_seed(), torch.default_generator.manual_seed(7) is not None, torch.rand(1)
+
+
+def _put_back(x: Any) -> Any:
+    state = torch.get_rng_state()
+    first = torch.rand(2)
+    torch.set_rng_state(state)
+    return first, torch.rand(2)
+
+
+def _forked(x: Any) -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        inside = torch.rand(2)
+    return inside, torch.rand(2)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "numba"])
+@pytest.mark.parametrize("fn", [_seeded, _seeded_between, _seeded_for_nobody, _own_stream, _put_back, _forked])
+def test_a_program_that_moves_a_random_stream(fn: Any, backend: str) -> None:
+    """The graph ends there: a graph draws from where the stream stands when it is called."""
+
+    def outcome(call: Any) -> Any:
+        torch.manual_seed(11)
+        return [call(X), call(X), torch.rand(2), call(X), torch.rand(2)]
+
+    torch.compiler.reset()
+    assert same(outcome(torch.compile(fn, backend=backend)), outcome(fn))
+    with pytest.raises(Unsupported, match="the place of a random stream"):
+        torch.compile(fn, backend=backend, fullgraph=True)(X)
+
+
+@pytest.mark.parametrize("fn", [lambda x: divmod(x, 2.5), lambda x: divmod(7, x), lambda x: divmod(x, x)])
+def test_tensors_have_no_divmod(fn: Any) -> None:
+    for call in (fn, torch.compile(fn, backend="eager", fullgraph=True)):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            call(X)
+    assert torch.compile(lambda x: x * divmod(x.shape[0], 2)[0], backend="eager", dynamic=True)(X).tolist() == [1, 1, 1]

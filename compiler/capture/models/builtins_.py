@@ -352,8 +352,11 @@ def pow_(tx: Tracer, base: Value, exp: Value, *mod: Value) -> Value:
 
 @model(divmod)
 def divmod_(tx: Tracer, a: Value, b: Value) -> Value:
+    if isinstance(a, TensorValue) or isinstance(b, TensorValue):  # they have no ``__divmod__``
+        names = a.pytype().__name__, b.pytype().__name__
+        tx.raise_(TypeError, f"unsupported operand type(s) for divmod(): '{names[0]}' and '{names[1]}'")
     if not (a.is_const() or isinstance(a, SymIntValue)):
-        if attributes.lookup(tx, a.pytype(), "__divmod__") is not None and not isinstance(a, TensorValue):
+        if attributes.lookup(tx, a.pytype(), "__divmod__") is not None:
             return calls.call_special(tx, a, "__divmod__", [b])
     return TupleValue([operators.binary(tx, "//", a, b), operators.binary(tx, "%", a, b)])
 

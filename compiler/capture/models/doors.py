@@ -11,6 +11,8 @@ import tinytorch
 from compiler.capture import breaks, doors
 from compiler.capture.models.registry import model
 from compiler.capture.values.base import ConstantValue, Value
+from tinytorch import rng
+from tinytorch.functions import random as streams
 from tinytorch.nn.backward_hooks import BackwardHooks
 
 if TYPE_CHECKING:
@@ -44,6 +46,15 @@ def stance_inside(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
 @model(tinytorch.compile)
 def compile_inside(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
     breaks.unsupported(breaks.SKIPPED_CALL, "compile inside compiled code")
+
+
+@model(
+    streams.manual_seed, streams.seed, streams.initial_seed, streams.get_rng_state, streams.set_rng_state,
+    rng.Generator.manual_seed, rng.Generator.seed, rng.Generator.initial_seed, rng.Generator.get_state, rng.Generator.set_state,
+)
+def stream_inside(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
+    """A graph draws from where the stream stands when it is called: a program that moves the stream ends the graph."""
+    breaks.unsupported(breaks.SKIPPED_CALL, "the place of a random stream")
 
 
 @model(BackwardHooks.watch_inputs, BackwardHooks.watch_outputs)
