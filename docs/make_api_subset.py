@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,10 +73,16 @@ def signature(fn: Any) -> str:
     return ", ".join(shown)
 
 
+def theme(module: Any) -> str:
+    """What a module's first sentence names before it goes into details."""
+    text = " ".join((inspect.getdoc(module) or module.__name__).split("\n\n")[0].split())
+    return re.split(r": |\. |\.$", text)[0].replace("``", "`")
+
+
 def functions() -> list[str]:
     lines = ["## Functions", ""]
     for room, names in PUBLIC.items():
-        title = (inspect.getdoc(room) or room.__name__).split("\n")[0].rstrip(".")
+        title = theme(room)
         lines += [f"### {title}", "", "| `torch.` | arguments | |", "|---|---|---|"]
         lines += [f"| `{n}` | {signature(getattr(room, n))} | {first_line(getattr(room, n))} |" for n in sorted(names.split())]
         lines.append("")
@@ -102,13 +109,14 @@ def members() -> list[str]:
 
 
 def rooms() -> list[str]:
-    lines = ["## Rooms", ""]
-    for name in ("nn", "nn.functional", "nn.init", "nn.utils", "optim", "optim.lr_scheduler", "autograd", "amp", "utils.data",
-                 "utils.checkpoint", "distributions", "linalg", "random", "testing", "cuda", "accelerator"):  # fmt: skip
+    lines = ["## Other modules", ""]
+    for name in ("nn", "nn.functional", "nn.init", "nn.attention", "nn.utils", "nn.utils.rnn", "optim", "optim.lr_scheduler",
+                 "optim.swa_utils", "autograd", "autograd.functional", "func", "amp", "compiler", "utils.data", "utils.checkpoint",
+                 "distributions", "linalg", "random", "testing", "cuda", "accelerator"):  # fmt: skip
         module = importlib.import_module(f"tinytorch.{name}")
         public = getattr(module, "__all__", None) or [
             n for n, v in vars(module).items()
-            if not n.startswith("_") and (inspect.isfunction(v) or inspect.isclass(v)) and v.__module__.startswith("tinytorch")
+            if not n.startswith("_") and (inspect.isfunction(v) or inspect.isclass(v)) and v.__module__ == module.__name__
         ]  # fmt: skip
         found = sorted(n for n in set(public) if not inspect.ismodule(getattr(module, n, None)))
         lines += [f"**`torch.{name}`** ({len(found)}): " + ", ".join(f"`{n}`" for n in found) + ".", ""]

@@ -26,6 +26,9 @@ from tinytorch.nn.normalization import LayerNorm
 from tinytorch.nn.parameter import Parameter, empty
 from tinytorch.tensor import Tensor
 
+#: What ``torch.nn.attention`` has; the modules below are ``torch.nn``'s.
+__all__ = ["SDPBackend", "sdpa_kernel"]
+
 
 class MultiheadAttention(Module):
     """Attention with ``num_heads`` heads and projections before and after (Vaswani et al., 2017)."""

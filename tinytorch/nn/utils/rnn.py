@@ -15,6 +15,8 @@ from tinytorch import ops
 from tinytorch.device import array_module, cpu
 from tinytorch.tensor import Tensor
 
+__all__ = ["PackedSequence", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence", "pad_sequence"]
+
 
 class PackedSequence(NamedTuple):
     """The rows of all sequences, step by step: ``batch_sizes[t]`` of them are that long, longest first."""
