@@ -315,3 +315,30 @@ def test_tensors_have_no_divmod(fn: Any) -> None:
         with pytest.raises(TypeError, match="unsupported operand"):
             call(X)
     assert torch.compile(lambda x: x * divmod(x.shape[0], 2)[0], backend="eager", dynamic=True)(X).tolist() == [1, 1, 1]
+
+
+SWITCHES: dict[str, tuple[Any, Any, Any, Any]] = {
+    "set_default_dtype": (torch.set_default_dtype, torch.get_default_dtype, torch.float64, torch.float32),
+    "set_num_threads": (torch.set_num_threads, torch.get_num_threads, 3, 2),
+    "use_deterministic_algorithms": (torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled, True, False),
+    "set_float32_matmul_precision": (torch.set_float32_matmul_precision, torch.get_float32_matmul_precision, "high", "highest"),
+}
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_program_that_moves_a_switch_of_the_library(name: str) -> None:
+    """Each call moves it, not only the first; and what it stands at is asked each time."""
+    put, ask, there, back = SWITCHES[name]
+
+    def program(x: Any) -> Any:
+        put(there)
+        return x * 2, ask(), torch.ones(1).dtype
+
+    compiled = torch.compile(program, backend="eager")
+    try:
+        for call in (program, compiled, compiled, compiled):
+            put(back)
+            _, seen, dtype = call(X)
+            assert seen == ask() == there and dtype == torch.get_default_dtype()
+    finally:
+        put(back)

@@ -11,7 +11,8 @@ import tinytorch
 from compiler.capture import breaks, doors
 from compiler.capture.models.registry import model
 from compiler.capture.values.base import ConstantValue, Value
-from tinytorch import rng
+from tinytorch import dtypes, rng
+from tinytorch.functions import misc
 from tinytorch.functions import random as streams
 from tinytorch.nn.backward_hooks import BackwardHooks
 
@@ -55,6 +56,15 @@ def compile_inside(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
 def stream_inside(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
     """A graph draws from where the stream stands when it is called: a program that moves the stream ends the graph."""
     breaks.unsupported(breaks.SKIPPED_CALL, "the place of a random stream")
+
+
+@model(
+    dtypes.set_default_dtype, misc.set_num_threads, misc.get_num_threads, misc.use_deterministic_algorithms,
+    misc.are_deterministic_algorithms_enabled, misc.set_float32_matmul_precision, misc.get_float32_matmul_precision,
+)
+def switch_inside(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
+    """Acts on the process, or tells of what no guard asks."""
+    breaks.unsupported(breaks.SKIPPED_CALL, "a switch of the library")
 
 
 @model(BackwardHooks.watch_inputs, BackwardHooks.watch_outputs)
