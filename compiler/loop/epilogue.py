@@ -24,8 +24,9 @@ from typing import Any
 
 from compiler.loop import ir
 from compiler.loop.ir import ArrayView, Buffer
-from compiler.loop.lower import ExternCall, Program, numel
 from compiler.loop.nest import Axis, Nest
+from compiler.loop.program import ExternCall, Program
+from compiler.loop.sizes import numel
 from compiler.loop.value import contiguous
 from compiler.sym.expr import lift
 from compiler.sym.simplify import simplify

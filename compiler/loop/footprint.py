@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from compiler.loop import ir
 from compiler.loop.ir import ArrayView, Buffer, Plan
-from compiler.loop.lower import hint, numel
+from compiler.loop.sizes import hint, numel
 from compiler.sym.expr import lift
 
 LARGEST = 24  # rows of the table

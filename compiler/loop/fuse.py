@@ -17,8 +17,9 @@ from typing import Any
 from compiler.loop import deps
 from compiler.loop.emit import Names
 from compiler.loop.ir import Int
-from compiler.loop.lower import ExternCall, Program, hint
 from compiler.loop.nest import Axis, Nest
+from compiler.loop.program import ExternCall, Program
+from compiler.loop.sizes import hint
 from compiler.sym.expr import Const, Expr, lift, quotient
 
 #: Joined without a common loop only if that small in all (elements): one launch instead of two.

@@ -17,10 +17,12 @@ from compiler.loop import epilogue, inplace, memory, order, peak, placing, rules
 from compiler.loop.fuse import Fuser, Group, Task
 from compiler.loop.ir import ArrayView, Buffer, Check, Extern, Kernel, Load, Plan, Run, Stmt, Store
 from compiler.loop.kernel import build, walk
-from compiler.loop.lower import Program, hint, lower
+from compiler.loop.lower import lower
 from compiler.loop.memory import Launch
+from compiler.loop.program import Program
 from compiler.loop.remat import recompute
 from compiler.loop.share import shared
+from compiler.loop.sizes import hint
 from compiler.loop.verify import span, verify
 from compiler.passes import products
 from compiler.passes.tidy import drop_unused

@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 
 from compiler.loop import ir
 from compiler.loop.ir import Buffer
-from compiler.loop.lower import numel
+from compiler.loop.sizes import numel
 from compiler.sym.expr import Expr, Symbol, lift, linear
 from compiler.sym.ranges import Interval, extent
 from compiler.sym.simplify import simplify

@@ -16,8 +16,10 @@ from compiler.loop import deps, ir
 from compiler.loop.emit import Names
 from compiler.loop.fuse import Group, combinable, outer_reduction
 from compiler.loop.ir import Int
-from compiler.loop.lower import HEAVY, Program, fill_of, hint
 from compiler.loop.nest import Axis, Nest
+from compiler.loop.program import Program, fill_of
+from compiler.loop.sizes import hint
+from compiler.loop.value import HEAVY
 from compiler.sym.expr import Expr, Symbol, as_int, lift
 from compiler.sym.ranges import Interval, extent
 from compiler.sym.simplify import simplify

@@ -13,7 +13,7 @@ from typing import Any
 
 from compiler.loop import ir
 from compiler.loop.ir import ArrayView, Buffer, Kernel, Plan
-from compiler.loop.lower import Program
+from compiler.loop.program import Program
 from compiler.loop.verify import span
 from compiler.sym.expr import lift
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import heapq
 
 from compiler.loop.fuse import Group, Task
-from compiler.loop.lower import ExternCall
 from compiler.loop.nest import Nest
+from compiler.loop.program import ExternCall
 
 
 def parts(t: Task) -> tuple[Nest | ExternCall, ...]:

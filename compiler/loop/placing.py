@@ -16,8 +16,9 @@ from compiler.loop import ir
 from compiler.loop.deps import decode
 from compiler.loop.epilogue import Task, reads, same, writes
 from compiler.loop.ir import ArrayView, Int
-from compiler.loop.lower import ExternCall, Program, numel
 from compiler.loop.nest import Access, Nest
+from compiler.loop.program import ExternCall, Program
+from compiler.loop.sizes import numel
 from compiler.loop.value import flat
 from compiler.loop.verify import span
 from compiler.sym.expr import Expr, Symbol, as_int, lift, linear, quotient

@@ -15,8 +15,9 @@ from dataclasses import replace
 
 from compiler.loop import ir
 from compiler.loop.fuse import Fuser, Group
-from compiler.loop.lower import HEAVY, ExternCall
 from compiler.loop.nest import Nest
+from compiler.loop.program import ExternCall
+from compiler.loop.value import HEAVY
 
 MOST_OPS = 8
 #: Elementary functions that a GPU may compute again: memory is what it waits for.

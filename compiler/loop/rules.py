@@ -1,4 +1,4 @@
-"""How index and creation rows become loops: indirect loads with checks, masked loads, combining stores.
+"""The rules: one per kind of row, and how index and creation rows become loops: indirect loads, masks, combining stores.
 
 Stage: loop.  In: a node of such a row.  Out: a ``Value``.  A row without a rule here, and whose kind tells nothing, runs
 as a library call, so this file is about speed and fusion, never about coverage.  Read next: ``nest``.
@@ -11,28 +11,22 @@ from collections.abc import Callable
 from typing import Any
 
 from compiler.ir.graph import Node
-from compiler.loop import ir
+from compiler.loop import ir, pointwise, reductions
 from compiler.loop.emit import Emitter, Index, V
 from compiler.loop.ir import ArrayView, Int
-from compiler.loop.lower import (
-    RULES,
-    Lowering,
-    Rule,
-    accumulator_type,
-    as_dims,
-    dense_strides,
-    extern,
-    ints,
-    reduced,
-    reduction_nest,
-    spread,
-    user_lines,
-)
+from compiler.loop.lower import BY_KIND, RULES, Lowering, Rule, extern, user_lines
 from compiler.loop.nest import Axis
+from compiler.loop.reductions import accumulator_type, as_dims, reduced, reduction_nest, spread
+from compiler.loop.sizes import dense_strides, ints
 from compiler.loop.value import Cost, Value, broadcast_index, flat, register
 from compiler.sym.expr import as_int, lift
 from tinytorch.dtypes import int64, uint8
 from tinytorch.ops.opdef import broadcast_shapes
+
+BY_KIND.update({
+    "pointwise": pointwise.pointwise, "view": pointwise.view, "index": pointwise.relocated, "random": pointwise.random,
+    "reduce": reductions.reduction, "scan": reductions.scan,
+})  # fmt: skip
 
 
 def rule(name: str) -> Callable[[Rule], Rule]:

@@ -32,6 +32,11 @@ class Cost:
 
 
 IN_MEMORY = Cost(0, 0, 1)
+#: Scalar functions of many instructions each.
+HEAVY = frozenset(
+    "div floordiv mod fmod pow exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh "
+    "acosh atanh erf philox".split()
+)
 
 
 class Value:
