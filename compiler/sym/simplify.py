@@ -1,7 +1,7 @@
 """Rewriting under known ranges: ``(4*i + j)//4`` is ``i`` where ``0 <= j < 4``.
 
 Stage: sym.  In: an ``Expr`` and ``Ranges``.  Out: an equal ``Expr`` for all values in range.
-Read next: ``env``, or ``compiler.loop.index`` where views become such expressions.
+Read next: ``env``, or ``compiler.loop.value`` where views become such expressions.
 """
 
 from __future__ import annotations

@@ -71,8 +71,10 @@ class Recorder(FakeInterp):
     """Answers like the fake interpreter, and keeps a list of what it was asked."""
 
     def __init__(self):
+        super().__init__()
         self.lines = []
         self.names = {}
+        self.kept = []  # so that no two tensors get the same id
 
     def name(self, t):
         return self.names.setdefault(id(t._data), f"v{len(self.names)}") if isinstance(t, torch.Tensor) else repr(t)
@@ -80,8 +82,7 @@ class Recorder(FakeInterp):
     def run(self, op, args, params):
         operands = [self.name(a) for a in args] + [f"{k}={v}" for k, v in params.items()]
         out = super().run(op, args, params)
-        self.kept = getattr(self, "kept", [])
-        self.kept.append(out)  # so that no two tensors get the same id
+        self.kept.append(out)
         self.lines.append(f"{self.name(out)} = {op}({', '.join(operands)})")
         return out
 

@@ -1,7 +1,7 @@
 """The base of all distributions: shapes, sampling without and with gradients.
 
 Stage: eager.  In: parameters as tensors.  Out: samples and log probabilities.  Mirrors ``torch.distributions``.
-Read next: ``categorical``, ``normal``.
+Read next: ``families``.
 """
 
 from __future__ import annotations

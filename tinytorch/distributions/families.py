@@ -1,7 +1,7 @@
 """Categorical, Bernoulli, Normal, Uniform, and Independent.
 
 Stage: eager.  In: parameters.  Out: samples and log probabilities.  Mirrors ``torch.distributions``.
-Read next: ``kl``.
+Read next: ``distribution``.
 """
 
 from __future__ import annotations
