@@ -40,6 +40,7 @@ def test_the_demo_keeps_its_promises(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert words in said
     names = [p.name for p in sorted(tmp_path.iterdir())]
     assert names[0].startswith("000_") and {n.split("_")[1] for n in names} >= {"graph", "guards", "joint", "loops", "kernels"}
+    assert all(n.endswith({"asm": ".s", "memory": ".txt"}.get(n.split("_")[1], (".py", ".txt"))) for n in names)
 
 
 def test_the_demo_says_when_there_is_no_gpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,9 @@ TITLES: dict[str, tuple[str, str]] = {
     "kernels": ("One kernel's source", "what Numba (or NVRTC) compiles"),
 }
 
+#: topic -> what its text is, where it is not Python
+SUFFIXES = {"asm": ".s", "memory": ".txt", "autotune": ".txt", "graph_breaks": ".txt"}
+
 Artifact = tuple[str, str, str]  # topic, name, text
 
 
@@ -49,11 +52,11 @@ def page(artifacts: list[Artifact], lines: int | None) -> str:
 
 
 def save(artifacts: list[Artifact], folder: Path) -> list[Path]:
-    """Every artefact as ``NNN_topic_name.py``, in the order it was made."""
+    """Every artefact as ``NNN_topic_name.py`` (or what else it is), in the order it was made."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for number, (topic, name, text) in enumerate(artifacts):
-        suffix = ".txt" if name == "report" else ".cu" if "__global__" in text else ".py"
+        suffix = SUFFIXES.get(topic) or (".txt" if name == "report" else ".cu" if "__global__" in text else ".py")
         clean = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60]
         path = folder / f"{number:03d}_{topic}_{clean}{suffix}"
         path.write_text(text.rstrip() + "\n", encoding="utf-8")
