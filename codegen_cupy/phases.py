@@ -109,10 +109,11 @@ def _segments(body: tuple[Stmt, ...]) -> list[tuple[Stmt, ...]]:
     """A reduction with what precedes and follows it; a map loop alone, and before it what precedes it, which is a part of the
     map loop's segment if nobody else wants it and it only computes."""
     inits = {s.names[0]: s for s in body if isinstance(s, Init)}
+    updated = {s.names[0] for s in walk(body) if isinstance(s, Update)}  # others are reductions over nothing
     out: list[tuple[Stmt, ...]] = []
     waiting: list[Stmt] = []
     for n, s in enumerate(body):
-        if isinstance(s, Init):
+        if isinstance(s, Init) and s.names[0] in updated:
             continue
         if isinstance(s, Loop) and s.kind == "map":
             wanted = {v for x in walk(body[n + 1 :]) for v in used(x)}
@@ -173,8 +174,10 @@ def _inside(segment: tuple[Stmt, ...], name: str) -> bool:
 
 
 def _buffer(kernel: Kernel, nest: Nest, name: str, dtype: DType) -> Buffer:
-    held = dtype
-    return Buffer(f"{name}_carried", held, (nest.points,), (1,), next(b.device for b in kernel.params if b.device != HOST))
+    taken, own = {b.name for b in kernel.params}, f"{name}_carried"
+    while own in taken:  # by what the rows carried that this nest is over
+        own += "_"
+    return Buffer(own, dtype, (nest.points,), (1,), next(b.device for b in kernel.params if b.device != HOST))
 
 
 def _row(nest: Nest) -> Int:

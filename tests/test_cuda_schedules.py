@@ -160,6 +160,21 @@ def test_many_reductions_of_nothing() -> None:
 
 
 @needs_compiler
+def test_few_long_rows_with_a_reduction_over_nothing() -> None:
+    def rows(k: KernelRecorder) -> None:
+        n = 20_000
+        x, y, z = (k.param(b, float32, (3, n), (n, 1)) for b in "xyz")
+        for i in k.map(3):
+            none = k.init("add", float32)
+            for out in (y, z):
+                for j in k.map(n):
+                    k.store(out, i * n + j, k.mul(none, k.load(x, i * n + j)))
+
+    k = kernel(rows)
+    check(k, arguments(k))
+
+
+@needs_compiler
 def test_few_long_rows_of_maps_have_their_values_first() -> None:
     """Each loop is a launch of its own; what the row computes stands before the first of those that want it."""
 
