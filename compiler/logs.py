@@ -75,6 +75,15 @@ def artifact(topic: str, name: str, text: str, suffix: str = ".py") -> Path | No
     return _write(topic, name, text, suffix) if config.debug else None
 
 
+def suffix_of(topic: str, name: str, text: str) -> str:
+    """How a file with this artefact should end: most are Python."""
+    if topic == "asm":
+        return ".s"
+    if topic in ("graph_breaks", "autotune", "memory") or name == "report":
+        return ".txt"
+    return ".cu" if topic == "kernels" and "__global__" in text else ".py"
+
+
 @contextmanager
 def listening(listener: Callable[[str, str, str], None]) -> Iterator[None]:
     """Call ``listener(topic, name, text)`` for every artefact made inside the block: how ``explain`` collects them."""

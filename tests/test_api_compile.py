@@ -14,6 +14,7 @@ import pytest
 
 import tinytorch as torch
 import tinytorch.nn.functional as F
+from compiler import logs
 from compiler.backend import GROUP
 from compiler.config import config
 from compiler.optimized_module import OptimizedModule
@@ -420,6 +421,12 @@ def test_dump_writes_numbered_files(tmp_path: Any) -> None:
     topics = [n.split("_")[1] for n in names if n[0].isdigit()]
     assert {"graph", "joint", "partition", "loops", "kernels", "guards"} <= set(topics)
     assert names[0].startswith("000_graph") and names[-1] == "index.txt"
+    endings = {(n.split("_")[1], n.rpartition(".")[2]) for n in names if n[0].isdigit()}
+    assert endings >= {("asm", "s"), ("memory", "txt"), ("partition", "txt"), ("loops", "py"), ("kernels", "py")}
+
+
+def test_cuda_kernels_are_saved_as_cuda() -> None:
+    assert logs.suffix_of("kernels", "k", 'extern "C" __global__ void k() {}') == ".cu"
 
 
 def test_disable_is_recursive_unless_told_otherwise() -> None:

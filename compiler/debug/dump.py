@@ -21,7 +21,9 @@ ABOUT = {
     "joint": "forward and backward in one functional graph of operator rows",
     "partition": "what the forward saves and the backward computes again",
     "loops": "the plan: fused loop nests and library calls",
+    "memory": "what is alive when the plan holds the most memory",
     "kernels": "emitted source of the kernels",
+    "asm": "machine code of a kernel",
     "autotune": "configurations tried, and their times",
 }
 
@@ -34,7 +36,7 @@ def dump(folder: str | Path) -> Iterator[Path]:
     names: list[str] = []
 
     def write(topic: str, name: str, text: str) -> None:
-        suffix = ".txt" if topic in ("graph_breaks", "autotune") or name == "report" else ".py"
+        suffix = logs.suffix_of(topic, name, text)
         safe = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60]
         file = f"{len(names):03d}_{topic}_{safe}{suffix}"
         (path / file).write_text(text.rstrip() + "\n", encoding="utf-8")

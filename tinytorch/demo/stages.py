@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from compiler import logs
+
 #: topic -> (title, what to look for)
 TITLES: dict[str, tuple[str, str]] = {
     "graph": ("The captured graph, as Python", "bytecode was stepped through symbolically; each call of ours is one line"),
@@ -17,9 +19,6 @@ TITLES: dict[str, tuple[str, str]] = {
     "loops": ("The fused loop nests", "what became one loop; buffers, and which are used again"),
     "kernels": ("One kernel's source", "what Numba (or NVRTC) compiles"),
 }
-
-#: topic -> what its text is, where it is not Python
-SUFFIXES = {"asm": ".s", "memory": ".txt", "autotune": ".txt", "graph_breaks": ".txt"}
 
 Artifact = tuple[str, str, str]  # topic, name, text
 
@@ -56,7 +55,7 @@ def save(artifacts: list[Artifact], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for number, (topic, name, text) in enumerate(artifacts):
-        suffix = SUFFIXES.get(topic) or (".txt" if name == "report" else ".cu" if "__global__" in text else ".py")
+        suffix = logs.suffix_of(topic, name, text)
         clean = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60]
         path = folder / f"{number:03d}_{topic}_{clean}{suffix}"
         path.write_text(text.rstrip() + "\n", encoding="utf-8")
