@@ -41,3 +41,11 @@ def test_files_that_pages_name_exist(page: str) -> None:
     assert not missing, f"{page} names {missing}"
     links = [link for link in re.findall(r"\]\(([^)#:]+)\)", text) if not (ROOT / page).parent.joinpath(link).exists()]
     assert not links, f"{page} links to {links}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md"])
+def test_variables_that_pages_name_are_read_somewhere(page: str) -> None:
+    rooms = ("tinytorch", "compiler", "codegen_numba", "codegen_cupy", "tests")
+    read = {v for room in rooms for p in (ROOT / room).rglob("*.py") for v in re.findall(r"\"(TT_\w+)\"", p.read_text(encoding="utf-8"))}
+    named = set(re.findall(r"\bTT_\w+", (ROOT / page).read_text(encoding="utf-8")))
+    assert named <= read, f"{page} names {sorted(named - read)}"
