@@ -109,6 +109,14 @@ __device__ __forceinline__ float one_plus_erf(float x) {
     return x < 0.0f ? y : 2.0f - y;
 }
 
+//: abs_of
+// Of int8 and int16: an abs.s16 of -32768 comes out of ptxas as 32768 where it is widened, so this is one of 32 bits, cut down.
+#ifndef TT_EMULATE
+template <class T> __device__ __forceinline__ T abs_of(T x) { int y; asm("abs.s32 %0, %1;" : "=r"(y) : "r"((int)x)); return (T)y; }
+#else
+template <class T> T abs_of(T x) { return (T)(x < 0 ? -(int)x : (int)x); }
+#endif
+
 //: sign_of
 template <class T> __device__ __forceinline__ T sign_of(T x) { return x != x ? x : (T)((x > (T)0) - (x < (T)0)); }
 

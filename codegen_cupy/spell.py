@@ -157,7 +157,9 @@ def _neg(d: DType, a: str) -> str:
 def _abs(d: DType, a: str) -> str:
     if d.kind == "f":
         return f"fabs({a})" if d.name == "float64" else f"fabsf({a})"
-    return a if d.kind in "ub" else f"({a} < 0 ? {_neg(d, a)} : {a})"
+    if d.kind in "ub":
+        return a
+    return f"({a} < 0 ? {_neg(d, a)} : {a})" if d.itemsize >= 4 else f"{_of_type('abs_of', d)}({a})"
 
 
 def _fmod(d: DType, a: str, b: str) -> str:

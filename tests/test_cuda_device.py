@@ -12,6 +12,7 @@ import pytest
 from cuda_cases import CASES
 from test_cuda_kernels import arguments, close
 
+import tinytorch as torch
 from codegen_cupy.machine import memory_of
 from codegen_cupy.program import Program
 from compiler.loop import interp
@@ -57,3 +58,10 @@ def test_ten_runs_give_the_same_bits(name: str) -> None:
     first = [g.get().tobytes() for g in program(device)]
     for _ in range(9):
         assert [g.get().tobytes() for g in program(device)] == first
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
+def test_the_least_integer_is_its_own_absolute_value_when_widened(dtype: str) -> None:
+    x = torch.tensor([torch.iinfo(getattr(torch, dtype)).min, -5, 7], dtype=getattr(torch, dtype))
+    got = torch.compile(lambda x: x.abs().long())(x.cuda())
+    assert got.cpu().tolist() == x.abs().long().tolist()

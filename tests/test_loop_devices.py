@@ -18,11 +18,13 @@ from tinytorch import Tensor
 pytestmark = pytest.mark.skipif(not emulate.available(), reason="no C++ compiler")
 
 
-@pytest.fixture(autouse=True)
-def emulated(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("TT_CUDA_EMULATE", "1")
+@pytest.fixture(params=["emulated", pytest.param("gpu", marks=pytest.mark.cuda)], autouse=True)
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    emulated = request.param == "emulated"
+    if emulated:
+        monkeypatch.setenv("TT_CUDA_EMULATE", "1")
     torch.compiler.reset()
-    with config.patch(cuda_emulate=True):
+    with config.patch(cuda_emulate=emulated):
         yield
     torch.compiler.reset()
 
