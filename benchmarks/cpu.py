@@ -67,6 +67,10 @@ def runner(case: Case, torch: Any, compiled: bool) -> Callable[[], Any]:
     return step
 
 
+#: Seconds that a contestant runs before it is timed: OpenMP's threads go on spinning for the one before.
+SETTLE = 0.1
+
+
 def once(fn: Callable[[], Any], seconds: float = 0.05) -> float:
     """Seconds per call, over enough calls to fill ``seconds``."""
     start = time.perf_counter()
@@ -114,6 +118,7 @@ def measure(case: Case, contestants: dict[str, tuple[Any, bool]], rounds: int) -
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, fn in runs.items():
+            once(fn, SETTLE)  # whose threads were waiting awake are asleep after that, and its own awake
             times[name].append(once(fn))
     for name, ts in times.items():
         result[name] |= {
