@@ -36,6 +36,8 @@ def runner(case: Case, torch: Any, compiled: bool) -> Callable[[], Any]:
     """What is timed: a call; or forward, loss, backward (and optimizer step), as a user would write it."""
     fn, args = case.build(torch, "cpu")
     wrap = torch.compile if compiled else (lambda f: f)
+    if compiled:
+        torch.compiler.reset()  # each case by itself: no sizes are taken to vary because another case had others
     if case.name.startswith("AdamW"):
         step = wrap(fn.step)
         return lambda: step()
