@@ -7,7 +7,7 @@ Read next: ``host`` (recipes), ``launch`` (running them), ``machine`` (where).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from codegen_cupy import attention, convolution, cublaslt, graphs, launch, many, matmul, tune, unfused, ways
@@ -52,7 +52,12 @@ class Program:
             self._run_for((), True, allow_tf32())
 
     def __call__(self, arrays: Sequence[Any], sizes: Sequence[int] = ()) -> list[Any]:
-        key = (tuple(sizes), self._aligned(arrays), allow_tf32())
+        try:
+            aligned = self._aligned(arrays)
+        except AttributeError:  # a 0-d tensor of the CPU is among them
+            arrays = brought(arrays, self.states, machine(self.emulate).xp)
+            aligned = self._aligned(arrays)
+        key = (tuple(sizes), aligned, allow_tf32())
         run = self._runs.get(key)
         if run is None:
             run = self._run_for(*key)
@@ -98,6 +103,11 @@ class Program:
             if a.data.ptr % ALIGNMENT:
                 return False
         return True
+
+
+def brought(arrays: Sequence[Any], states: Collection[int], xp: Any) -> list[Any]:
+    """``arrays`` on the device, random states apart."""
+    return [a if i in states or isinstance(a, xp.ndarray) else xp.asarray(a) for i, a in enumerate(arrays)]
 
 
 def uploading(run: Callable[[Sequence[Any]], list[Any]], places: frozenset[int], upload: Any) -> Callable[[Sequence[Any]], list[Any]]:

@@ -3,18 +3,21 @@ symbolic sizes, alignment, checks."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from cuda_cases import embedding, gelu, layer_norm, softmax
 from loop_helpers import trace
 
 from codegen_cupy import emulate
-from codegen_cupy.program import Program
+from codegen_cupy.program import Program, brought
 from codegen_cupy.sources import sources
 from compiler.config import Config
 from compiler.loop import compile_graph, interp
 from compiler.loop.build import KernelRecorder, PlanRecorder, kernel, plan
 from compiler.loop.ir import Kernel, Plan
+from tinytorch import eager
 from tinytorch.device import cpu
 from tinytorch.dtypes import float32, int64
 from tinytorch.ops import TABLE
@@ -193,3 +196,22 @@ def test_large_buffers_get_64_bit_indices() -> None:
     assert "long long at" not in small.text and "long long at" in large.text
     assert (small.size_bytes, large.size_bytes) == (4, 8)
 
+
+
+class Foreign:
+    """An array of another library: NumPy's are not among its own."""
+
+    def __init__(self, a: np.ndarray) -> None:
+        self.a = a
+
+
+def test_numbers_of_the_cpu_are_brought_to_the_gpu_and_random_states_are_not() -> None:
+    """In a compiled call, and in eager beside a tensor of the GPU."""
+    xp = SimpleNamespace(ndarray=Foreign, asarray=Foreign)
+    there, number, state = Foreign(np.ones(3)), np.array(2.0), np.zeros(2, np.uint64)
+    got = brought([there, number, state], {2}, xp)
+    assert got[0] is there and got[2] is state and isinstance(got[1], Foreign) and got[1].a is number
+    met = eager._met(xp, [there, number, 3.0, state])
+    assert met[0] is there and isinstance(met[1], Foreign) and met[2] == 3.0 and met[3] is state
+    arrays = [number]
+    assert eager._met(np, arrays) is arrays

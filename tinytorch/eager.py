@@ -84,11 +84,12 @@ def run(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         return _pointwise(op, args, params)
     device = common_device(op, args, params)
     inferred = None if op.data_dependent else _remembered(_infer, op, args, params)
-    arrays = [a._data if isinstance(a, Tensor) else a for a in args]
+    xp = _module(op, args, device)
+    arrays = _met(xp, [a._data if isinstance(a, Tensor) else a for a in args])
     assert op.kernel is not None, op
     token = quiet()
     try:
-        data = op.kernel(_module(op, args, device), *arrays, **params)
+        data = op.kernel(xp, *arrays, **params)
     finally:
         unquiet(token)
     if op.kind == "view":
@@ -143,12 +144,19 @@ def _module(op: Op, args: tuple[Any, ...], device: Device) -> Any:
     return array_module(args[0].device if op.kind == "extern" and args and isinstance(args[0], Tensor) else device)
 
 
+def _met(xp: Any, arrays: list[Any]) -> list[Any]:
+    """The operands where they meet: a 0-d array of the CPU may join those of a GPU, but CuPy takes none."""
+    if xp is np:
+        return arrays
+    return [xp.asarray(a) if type(a) is ndarray and not a.shape else a for a in arrays]
+
+
 def _pointwise(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Tensor:
     """Promote, cast, compute, and lay the result out as PyTorch would."""
     device = common_device(op, args, params)
     xp = array_module(device)
     result, compute = _remembered(_types, op, args, params)
-    arrays = [a._data if isinstance(a, Tensor) else a for a in args]
+    arrays = _met(xp, [a._data if isinstance(a, Tensor) else a for a in args])
     if compute is not None:
         arrays = [a if getattr(a, "dtype", None) is compute else cast_array(xp, a, compute) for a in arrays]
     token = quiet()
