@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from loop_helpers import run, trace
 
+import tinytorch as torch
+from compiler import logs
 from compiler.ir import Interpreter, verify
 from compiler.passes.products import lay_end_to_end
 from compiler.passes.tidy import drop_unused
@@ -107,3 +109,20 @@ def test_only_where_not_every_rounding_must_be_eagers(numerics: str, calls: int)
     fn = lambda *a: chain([ops.matmul(turned(x), y) for x, y in zip(a[:5], a[5:], strict=True)])  # noqa: E731
     plan = run(fn, *xs, *ys, numerics=numerics, rtol=1e-4, atol=1e-5)
     assert sum(getattr(s, "fn", "") == "matmul" for s in plan.steps) == calls
+
+
+def test_how_deep_the_products_are_may_vary() -> None:
+    """A batch whose size is a symbol: its first size decides."""
+    torch.compiler.reset()
+    seen = []
+
+    def total(x: Tensor, y: Tensor) -> Tensor:
+        return chain([(x + i).t() @ (y - i) for i in range(5)])
+
+    compiled = torch.compile(total, dynamic=True, fullgraph=True)
+    for batch in (3, 5):
+        x, y = (torch.from_numpy(RNG.normal(size=(batch, n)).astype(np.float32)) for n in (24, 20))
+        with logs.collecting() as made:
+            torch.testing.assert_close(compiled(x, y), total(x, y), rtol=1e-4, atol=1e-4)
+        seen += [text.count("'matmul'") for topic, _, text, *_ in made if topic == "loops"]
+    assert seen == [1]

@@ -23,7 +23,7 @@ from tinytorch.ops.opdef import Op
 from tinytorch.tensor import Tensor
 
 #: What lowering reads: a change of any of it makes new keys.
-SOURCES = ("compiler.loop", "compiler.sym", "tinytorch.ops")
+SOURCES = ("compiler.loop", "compiler.passes", "compiler.sym", "tinytorch.ops")
 _plans: WeakValueDictionary[str, Plan] = WeakValueDictionary()
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler.fake import FakeInterp
+from compiler.ir import meta
 from compiler.ir.graph import Graph, Node
 from compiler.passes.roots import is_call, kept
 from tinytorch import dispatch, tape
@@ -65,11 +66,10 @@ def _like(x: Node, node: Node) -> bool:
 
 
 def _narrow(products: Sequence[Node]) -> bool:
-    """Are a product's two factors, copied, less than the product, written and added?"""
+    """Are a product's two factors, copied, less than the product, written and added?  Sizes that vary count as first seen."""
     for p in products:
-        x, y = map(_shape, p.args)
-        sizes = (*x, *y)
-        if not all(isinstance(n, int) for n in sizes) or x[0] * x[1] + y[0] * y[1] > x[0] * y[1]:
+        x, y = ([meta.hint(n) for n in _shape(a)] for a in p.args)
+        if x[0] * x[1] + y[0] * y[1] > x[0] * y[1]:
             return False
     return True
 
