@@ -223,7 +223,8 @@ class Emitter:
         if is_rough and s.fn == "div" and s.args[1] in self.inverses and s.args[0] == 1.0:
             self.define(s.name, s.dtype, f"rough_inverse({args[1]})")
             return
-        strict = self.schedule.strict or (s.fn == "cast" and s.args[0] in self.drawn)
+        # what eager rounds before it goes on, in fast numerics too: random numbers, and integers that a half type cannot hold
+        strict = self.schedule.strict or (s.fn == "cast" and (src.kind in "iu" or s.args[0] in self.drawn))
         self.define(s.name, s.dtype, spell(s.fn, tuple(args), src, s.dtype, strict=strict, rough=is_rough))
 
     def wide_index(self, e: Int) -> str:

@@ -55,6 +55,16 @@ def test_random_numbers_of_half_types_are_eagers(dtype: DType) -> None:
     np.testing.assert_array_equal(got, fn(state)._data)
 
 
+@pytest.mark.parametrize("dtype", [float16, bfloat16])
+def test_integers_are_rounded_to_half_types_before_a_step_that_jumps(dtype: DType) -> None:
+    whole = Tensor._wrap(np.array([32766, 4099, 7], np.int16), cpu)
+    part = Tensor._wrap(np.array([7.0, 3.5, 2.5], np.float32), cpu)
+    fn = lambda w, p: TABLE["fmod"](w, TABLE["cast"](p, dtype=dtype))  # noqa: E731
+    plan = compile_graph(trace(fn, whole, part), Config())
+    (got,) = cuda_programs.Compiled(plan, "fast", vary=False, graph=False, check=False)([whole._data, part._data])
+    np.testing.assert_array_equal(got, fn(whole, part)._data)
+
+
 def test_other_schedules_are_taken_and_put_back() -> None:
     before = schedule.ONLINE, sources.pick_schedule
     with varied():
