@@ -77,26 +77,28 @@ def written(plan: Plan, step: object) -> set[str]:
 
 
 def _qualifies(step: Extern, buffers: Mapping[str, Buffer]) -> bool:
-    if not fits(step, buffers):
+    if not fits(step, buffers, any_rows=True):
         return False
-    (m, k), (_, n) = (map(hint, v.shape) for v in (factors(step)[0], step.outs[0]))
-    return 1 < m <= MOST_ROWS and n * k <= LARGEST
+    rows, (k, n) = known(factors(step)[0].shape[0]), map(hint, factors(step)[1].shape)
+    return (rows is None or 1 < rows <= MOST_ROWS) and n * k <= LARGEST
 
 
-def fits(step: Extern, buffers: Mapping[str, Buffer]) -> bool:
-    """Can ``product`` make it from a packed right factor?"""
+def fits(step: Extern, buffers: Mapping[str, Buffer], any_rows: bool = False) -> bool:
+    """Can ``product`` make it from a packed right factor?  ``any_rows``: how many rows there are may vary."""
     if step.fn != "matmul" or step.params or len(step.outs) != 1:
         return False
     views = [v for v in (*step.args, *step.outs) if isinstance(v, ArrayView) and len(v.shape) == 2]
     if len(views) != 3:
         return False
-    if any(known(x) is None for v in views for x in (*v.shape, *v.stride, v.offset)):
+    vary = {0, 2} if any_rows else set[int]()  # the left factor's and the result's rows, and where these begin
+    fixed = [(*v.shape[1:], *v.stride) if n in vary else (*v.shape, *v.stride, v.offset) for n, v in enumerate(views)]
+    if any(known(x) is None for of_one in fixed for x in of_one):
         return False
     if any(buffers[v.buffer].dtype.name != "float32" for v in views):
         return False
-    (m, k), (_, n) = (map(hint, v.shape) for v in views[::2])
-    fits = m > 0 and k > 0 and n > 0 and n % lanes() == 0
-    return fits and views[2].stride[1] == 1 and as_matrix(*views[1].shape, *views[1].stride) is not None
+    m, k, n = (hint(x) for x in (*views[0].shape, views[2].shape[1]))
+    good = m > 0 and k > 0 and n > 0 and n % lanes() == 0
+    return good and views[2].stride[1] == 1 and as_matrix(*views[1].shape, *views[1].stride) is not None
 
 
 def factors(step: Extern) -> tuple[ArrayView, ArrayView]:
@@ -130,7 +132,7 @@ def pack(step: Extern, room: Packed | str) -> Template:
 
 def _multiply(step: Extern) -> Template:
     a, (c,) = factors(step)[0], step.outs
-    (m, k), (_, n) = map(hint, a.shape), map(hint, c.shape)
+    (m, _), k, n = a.shape, hint(a.shape[1]), hint(c.shape[1])
     sizes = (("m", m), ("n", n), ("k", k), ("a_row", a.stride[0]), ("a_column", a.stride[1]), ("c_row", c.stride[0]))
     params = (("a", "float32"), ("packed", "float32"), ("c", "float32"), *((x, "size") for x, _ in sizes))
     source = Source("narrow", MULTIPLY.format(width=2 * lanes()), params)

@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tinytorch as torch
 from codegen_numba import packed
 from codegen_numba.build import build
 from codegen_numba.product import lanes
+from compiler import logs
 from compiler.config import Config
 from compiler.loop.build import plan
 from compiler.loop.ir import Plan
+from compiler.loop.printer import parse_plan
 from tinytorch.dtypes import float32
 
 RNG = np.random.default_rng(4)
@@ -124,3 +127,26 @@ def test_numbers_that_are_none_stay_in_their_row() -> None:
     lefts[1][3, 5], lefts[2][0, 0] = np.nan, np.inf
     for got, a in zip(build(products(lefts, b), Config())([*lefts, b]), lefts, strict=True):
         np.testing.assert_allclose(got, a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_how_many_rows_there_are_may_vary() -> None:
+    """A recurrent net whose batch size is a symbol: one plan for all, also for more rows than would be packed for."""
+    torch.compiler.reset()
+    step = torch.nn.Linear(4 * lanes(), 4 * lanes(), bias=False)
+
+    def fn(x: Any) -> Any:
+        for _ in range(5):
+            x = torch.tanh(step(x))
+        return x
+
+    compiled = torch.compile(fn, dynamic=True, fullgraph=True)
+    plans = []
+    with torch.no_grad():
+        for rows in (7, 3, 90):
+            x = torch.from_numpy(RNG.normal(size=(rows, 4 * lanes())).astype(np.float32))
+            with logs.collecting() as made:
+                torch.testing.assert_close(compiled(x), fn(x), rtol=1e-4, atol=1e-5)
+            plans += [parse_plan(text) for topic, _, text, *_ in made if topic == "loops"]
+    (only,) = plans
+    kernels = set(build(only, Config()).kernels)
+    assert {"pack", "narrow"} <= kernels and "matmul" not in kernels
