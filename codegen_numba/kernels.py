@@ -75,7 +75,15 @@ def _start(source: Source, key: str) -> Future[bytes]:
     """The front at once, for it is Python; LLVM beside what comes next."""
     began = time.perf_counter()
     text = compiler_.front(source)
-    return _threads(config.compile_threads or _cores()).submit(_compile, source, key, text, time.perf_counter() - began)
+    front = time.perf_counter() - began
+    if config.compile_threads != 1:
+        return _threads(config.compile_threads or _cores()).submit(_compile, source, key, text, front)
+    made: Future[bytes] = Future()
+    try:
+        made.set_result(_compile(source, key, text, front))
+    except Exception as e:
+        made.set_exception(e)
+    return made
 
 
 def _compile(source: Source, key: str, text: str, front: float) -> bytes:

@@ -3,7 +3,8 @@
 Stage: codegen_numba.  In: objects of llvmlite's.  Out: what its own methods give.  One lock around the whole library means
 that threads compile one after the other.  LLVM itself asks for less: a context and a target machine for each thread.  So
 these two steps call llvmlite's library by a second handle, which takes no lock (and, being ctypes, gives the interpreter's
-away); everything short keeps llvmlite's.  Where its insides look otherwise than known, its own methods are used.
+away); everything short keeps llvmlite's.  With one thread (``config.compile_threads``, the default), and where its insides
+look otherwise than known, its own methods are used.
 Read next: ``compile``, ``kernels``.
 """
 
@@ -14,6 +15,8 @@ from functools import cache
 from typing import Any
 
 from llvmlite.binding import ffi
+
+from compiler.config import config
 
 PASSES, EMIT = "LLVMPY_RunNewModulePassManager", "LLVMPY_TargetMachineEmitToMemory"
 NEEDED = (PASSES, EMIT, "LLVMPY_GetBufferStart", "LLVMPY_GetBufferSize", "LLVMPY_DisposeMemoryBuffer")
@@ -34,7 +37,7 @@ def _functions() -> dict[str, Any] | None:
 
 def run_passes(manager: Any, module: Any, builder: Any) -> None:
     """``manager.run(module, builder)``."""
-    functions = _functions()
+    functions = _functions() if config.compile_threads != 1 else None
     if functions is None:
         manager.run(module, builder)
     else:
@@ -43,7 +46,7 @@ def run_passes(manager: Any, module: Any, builder: Any) -> None:
 
 def emit_object(machine: Any, module: Any) -> bytes:
     """``machine.emit_object(module)``."""
-    functions = _functions()
+    functions = _functions() if config.compile_threads != 1 else None
     if functions is None:
         return bytes(machine.emit_object(module))
     with ffi.OutputString() as error:

@@ -35,13 +35,15 @@ def test_threads_make_what_one_thread_makes(monkeypatch):
         threading.Thread(target=lambda n=n: made.update({m: compiler_.machine_code(texts[m]) for m in range(n, 12, 3)}))
         for n in range(3)
     ]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    with config.patch(compile_threads=3):  # each without llvmlite's lock
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
     assert [made[n] for n in range(12)] == alone
-    monkeypatch.setattr(unlocked, "_functions", lambda: None)  # llvmlite's own way
-    assert compiler_.machine_code(texts[0]) == alone[0]
+    monkeypatch.setattr(unlocked, "_functions", lambda: None)  # where llvmlite looks otherwise than known
+    with config.patch(compile_threads=3):
+        assert compiler_.machine_code(texts[0]) == alone[0]
 
 
 def test_a_source_is_compiled_once_and_beside_others(monkeypatch):
