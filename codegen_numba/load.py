@@ -29,7 +29,9 @@ def load(code: bytes) -> int:
     with _lock:
         if _jit is None:
             target.machine()
-            _jit = llvm.create_lljit_compiler()
+            # JITLink lays an object out in one piece.  The older linker maps code and constants apart, and ends the
+            # process by an assertion where a process with large arrays has no room for both within 2 GB.
+            _jit = llvm.create_lljit_compiler(use_jit_link=True)
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process().export_symbol(ENTRY)
         tracker = builder.link(_jit, next(_names))
         _kept.append(tracker)
