@@ -25,7 +25,7 @@ from typing import Any
 from compiler.loop import ir
 from compiler.loop.ir import ArrayView, Buffer
 from compiler.loop.nest import Axis, Nest
-from compiler.loop.program import ExternCall, Program
+from compiler.loop.program import ExternCall, Program, Task, users, writes
 from compiler.loop.sizes import numel
 from compiler.loop.value import contiguous
 from compiler.sym.expr import lift
@@ -40,7 +40,6 @@ GELU_TYPES: tuple[DType, ...] = (bfloat16, float16)
 KEEPING_TYPES: tuple[DType, ...] = ()
 SLOPE_TYPES: tuple[DType, ...] = ()
 ADDED = ("bias", "add")
-Task = Nest | ExternCall
 
 
 def joined(program: Program, config: Any) -> None:
@@ -54,13 +53,7 @@ class Joiner:
         self.program, self.buffers = program, program.buffers
         self.tasks: dict[int, Task] = {t.number: t for t in program.tasks}
         self.outputs = {v.buffer for v in program.outputs if isinstance(v, ArrayView)}
-        self.writers: dict[str, list[int]] = {}
-        self.readers: dict[str, list[int]] = {}
-        for t in program.tasks:
-            for b in writes(t):
-                self.writers.setdefault(b, []).append(t.number)
-            for b in reads(t):
-                self.readers.setdefault(b, []).append(t.number)
+        self.writers, self.readers = users(program)
 
     def run(self) -> None:
         for nest in [t for t in self.program.tasks if isinstance(t, Nest)]:
@@ -283,14 +276,6 @@ def plain(v: ArrayView, b: Buffer) -> bool:
 
 def same(a: ir.Int, b: ir.Int) -> bool:
     return lift(a) is lift(b)
-
-
-def reads(t: Task) -> frozenset[str]:
-    return frozenset(a.buffer for a in t.reads) if isinstance(t, Nest) else t.reads
-
-
-def writes(t: Task) -> frozenset[str]:
-    return frozenset(a.buffer for a in t.writes) if isinstance(t, Nest) else t.writes
 
 
 # --- a GELU by tanh --------------------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from compiler.loop import ir
 from compiler.loop.deps import decode
-from compiler.loop.epilogue import Task, reads, same, writes
+from compiler.loop.epilogue import same
 from compiler.loop.ir import ArrayView, Int
 from compiler.loop.nest import Access, Nest
-from compiler.loop.program import ExternCall, Program
+from compiler.loop.program import ExternCall, Program, Task, users
 from compiler.loop.sizes import numel
 from compiler.loop.value import flat
 from compiler.loop.verify import span
@@ -42,13 +42,7 @@ class Placer:
         self.tasks: dict[int, Task] = {t.number: t for t in program.tasks}
         self.fixed = {v.buffer for v in program.outputs if isinstance(v, ArrayView)}
         self.fixed |= {b.name for b in program.inputs} | set(program.fills)
-        self.writers: dict[str, list[int]] = {}
-        self.readers: dict[str, list[int]] = {}
-        for t in program.tasks:
-            for b in writes(t):
-                self.writers.setdefault(b, []).append(t.number)
-            for b in reads(t):
-                self.readers.setdefault(b, []).append(t.number)
+        self.writers, self.readers = users(program)
 
     def run(self) -> None:
         for number in [t.number for t in self.program.tasks]:

@@ -52,3 +52,27 @@ class Program:
 def fill_of(combine: str, dtype: DType) -> Any:
     """The identity of a combine as a plain number, for ``Alloc.fill``."""
     return identity(combine, (dtype,))[0].item()
+
+
+# --- who uses which memory ---
+Task = Nest | ExternCall
+
+
+def users(program: Program) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """The numbers of the tasks that write each buffer, and of those that read it."""
+    writers: dict[str, list[int]] = {}
+    readers: dict[str, list[int]] = {}
+    for t in program.tasks:
+        for b in writes(t):
+            writers.setdefault(b, []).append(t.number)
+        for b in reads(t):
+            readers.setdefault(b, []).append(t.number)
+    return writers, readers
+
+
+def reads(t: Task) -> frozenset[str]:
+    return frozenset(a.buffer for a in t.reads) if isinstance(t, Nest) else t.reads
+
+
+def writes(t: Task) -> frozenset[str]:
+    return frozenset(a.buffer for a in t.writes) if isinstance(t, Nest) else t.writes
