@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from test_cuda_graphs import N, bump, scale
 
 import tinytorch as torch
 from codegen_cupy import emulate, lanes
@@ -20,14 +21,13 @@ from codegen_cupy.program import Program
 from codegen_cupy.recorded import RecordedGraphs, order
 from compiler.config import Config
 from compiler.loop import interp
-from compiler.loop.build import KernelRecorder, PlanRecorder, kernel, plan
+from compiler.loop.build import PlanRecorder, kernel, plan
 from compiler.loop.ir import Plan
 from tinytorch.dtypes import float32
 
 emulated = pytest.mark.skipif(not emulate.available(), reason="no C++ compiler")
 GRAPHS = Config(cuda_emulate=True, cudagraphs=True)
 SEEDS = (None, 0, 1, 2, 3)
-N = 4
 
 
 def work(reads: str, writes: str, share: float = 0.1, us: float = 10.0) -> Work:
@@ -119,20 +119,6 @@ def test_a_plan_prints() -> None:
 
 
 # --- what a kernel stores ---------------------------------------------------------------------------------------------
-def scale(k: KernelRecorder) -> None:
-    x = k.param("x", float32, (N, N), (N, 1))
-    y = k.param("y", float32, (N, N), (N, 1))
-    for i in k.map(N * N):
-        k.store(y, i, k.add(k.mul(k.load(x, i), 2.0), 1.0))
-
-
-def bump(k: KernelRecorder) -> None:
-    x = k.param("x", float32, (N, N), (N, 1))
-    y = k.param("y", float32, (N, N), (N, 1))
-    for i in k.map(N * N):
-        k.store(y, i, k.add(k.load(y, i), k.load(x, i)))
-
-
 def wide() -> Plan:
     """Branches that meet: products and kernels on x and w, a state written in place, and memory used again."""
 

@@ -169,6 +169,11 @@ class Record:
     late: bool
 
 
+#: What a record and a ``Joint`` have in common.
+_AS_THEY_ARE = (
+    "forward_outputs", "devices", "results", "mutations", "requires", "tangents", "gradients", "handed_on", "depends", "held",
+    "held_outputs", "late",
+)  # fmt: skip
 _NAMES: dict[str, Any] = {
     "Record": Record, "Given": Given, "Mutation": Mutation, "Saved": Saved, "ops": SimpleNamespace(**TABLE), "inf": float("inf"),
     "tinytorch": SimpleNamespace(**dtypes.BY_NAME), "device": lambda type, index=None: Device(type, index),
@@ -187,24 +192,13 @@ def keep(key: str, compiled: Compiled) -> None:
     record = Record(
         forward=forward,
         backward=backward,
-        forward_outputs=joint.forward_outputs,
-        devices=joint.devices,
-        results=joint.results,
-        mutations=joint.mutations,
-        requires=joint.requires,
         draws=[(d.shift, d.state.device) for d in joint.draws],
         drawn=joint.drawn[0][1] if joint.drawn else None,
-        tangents=joint.tangents,
-        gradients=joint.gradients,
-        handed_on=joint.handed_on,
+        **{name: getattr(joint, name) for name in _AS_THEY_ARE},
         cotangents=[(t._data.shape, t._data.strides, t.dtype, t.device) for t in joint.cotangents],
-        depends=joint.depends,
         saved=compiled.saved,
         extras=compiled.extras,
         donated=compiled.donated,
-        held=joint.held,
-        held_outputs=joint.held_outputs,
-        late=joint.late,
     )
     try:
         code = compile(repr(record), "<record>", "eval")
@@ -235,18 +229,7 @@ def find(key: str, examples: Sequence[Any], memory: Memory) -> Compiled | None:
         primals=list(examples),
         draws=[Draw(default_generator, shift, Tensor._wrap(FakeArray((2,), np.dtype(np.int64)), d)) for shift, d in record.draws],
         drawn=[] if record.drawn is None else [(default_generator, record.drawn)],
-        forward_outputs=record.forward_outputs,
-        results=record.results,
-        mutations=record.mutations,
-        devices=record.devices,
-        requires=record.requires,
-        tangents=record.tangents,
-        gradients=record.gradients,
-        handed_on=record.handed_on,
+        **{name: getattr(record, name) for name in _AS_THEY_ARE},
         cotangents=[Tensor._wrap(FakeArray(shape, d.np, strides), device) for shape, strides, d, device in record.cotangents],
-        depends=record.depends,
-        held=record.held,
-        held_outputs=record.held_outputs,
-        late=record.late,
     )
     return Compiled(joint, forward, backward, record.saved, record.extras, donated=record.donated)
