@@ -15,8 +15,7 @@ from codegen_cupy.machine import machine
 from codegen_cupy.matmul import Product, by_numpy, describe, followed
 from compiler.config import config
 from compiler.loop import epilogue, host
-from compiler.loop.ir import Extern, Plan, Store
-from compiler.loop.kernel import walk
+from compiler.loop.ir import Extern, Plan, Store, walk
 from compiler.loop.printer import format_plan, parse_plan
 from tinytorch.dtypes import bfloat16, float16, float32
 

@@ -9,7 +9,7 @@ from loop_helpers import kernels, run, trace
 from compiler.config import Config
 from compiler.loop import compile_graph, interp, ir
 from compiler.loop.host import launches
-from compiler.loop.kernel import walk
+from compiler.loop.ir import walk
 from compiler.loop.verify import verify
 from tinytorch import dtypes, ops
 from tinytorch.device import cpu

@@ -11,7 +11,7 @@ from compiler.config import Config
 from compiler.fake import fake_like
 from compiler.loop import compile_graph, interp, ir
 from compiler.loop.host import launches
-from compiler.loop.kernel import walk
+from compiler.loop.ir import walk
 from compiler.loop.printer import format_plan, parse_plan
 from compiler.loop.verify import verify
 from compiler.sym.env import ShapeEnv

@@ -15,8 +15,8 @@ from typing import Any
 from compiler import logs
 from compiler.loop import epilogue, inplace, memory, order, peak, placing, rules, tidy
 from compiler.loop.fuse import Fuser, Group, Task
-from compiler.loop.ir import ArrayView, Buffer, Check, Extern, Kernel, Load, Plan, Run, Stmt, Store
-from compiler.loop.kernel import build, walk
+from compiler.loop.ir import ArrayView, Buffer, Check, Extern, Kernel, Load, Plan, Run, Stmt, Store, walk
+from compiler.loop.kernel import build
 from compiler.loop.lower import lower
 from compiler.loop.memory import Launch
 from compiler.loop.program import Program

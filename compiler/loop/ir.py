@@ -11,7 +11,7 @@ counted in elements from the start of the buffer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -148,6 +148,14 @@ class Loop:
 
 
 Stmt: TypeAlias = "Let | Index | Load | Store | Init | Update | Check | Loop"
+
+
+def walk(body: Iterable[Stmt]) -> Iterator[Stmt]:
+    """Every statement, a loop before those inside of it."""
+    for s in body:
+        yield s
+        if isinstance(s, Loop):
+            yield from walk(s.body)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from compiler.loop import ir
-from compiler.loop.ir import Buffer, Int, Kernel, Plan, Run
-from compiler.loop.kernel import walk
+from compiler.loop.ir import Buffer, Int, Kernel, Plan, Run, walk
 from compiler.loop.verify import span
 from compiler.sym.expr import Expr, Symbol, as_int, lift
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from compiler.loop import ir
-from compiler.loop.ir import Buffer, Int, Kernel
-from compiler.loop.kernel import walk
+from compiler.loop.ir import Buffer, Int, Kernel, walk
 from compiler.sym.expr import Expr, Symbol, as_int, lift
 from compiler.sym.ranges import Interval, extent
 from compiler.sym.simplify import simplify

@@ -19,7 +19,7 @@
 # which *should* be? This tutorial counts bytes, reads loops, takes the fuser apart and makes it produce nonsense.
 #
 # Files to have open: `compiler/loop/ir.py` (the language of loops), `deps.py` (may they?), `fuse.py` (should they?),
-# `kernel.py` (how they are woven).
+# `weave.py` (which become one), `write.py` (what stands in them).
 #
 # **Predict.** The function below has five operations on a matrix of 4 MB. How many bytes does eager move, counting each
 # operation's reads and writes? And how many must move at the least?
