@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.capture import breaks
 from compiler.capture.emit import Emitter
 from compiler.capture.instrs import Instr, decode
+from compiler.capture.modes import restore_modes
 from compiler.capture.native import NULL, step_for
 from compiler.capture.resume import Point, SlotKind, live_variables, origin, resume_code
 from compiler.capture.translate import Frame
@@ -55,7 +56,7 @@ class _Leaving:
         handled = None if frame.tx.handled is None or not step.lines else emit.load(frame.tx.handled)  # sys.exc_info() of the instruction
         variables = {n: emit.load(v) for n, v in frame.locals.items() if self._is_live(n, next_index, step, instr)}
         frame.tx.effects.replay(emit)
-        frame.tx.restore_modes(emit)
+        restore_modes(frame.tx, emit)
         tail = self._goto(next_index, below, below_kinds, step.push, variables)
         if step.otherwise is not None:
             condition, push, skip = step.otherwise

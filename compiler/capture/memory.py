@@ -2,7 +2,7 @@
 
 Stage: capture (run time).  In: the inputs' arrays.  Out: whether they lie as they did when the graph was made.  Looking for
 overlaps is slow, so the arrays last found right are remembered: the very same ones lie where they lay.
-Read next: ``tracer.guard_memory``, which installs the guard.
+Read next: ``aliases.guard_memory``, which installs the guard.
 """
 
 from __future__ import annotations

@@ -15,11 +15,13 @@ from typing import Any
 
 from compiler import collector, logs
 from compiler.capture import breaks, recover, regions
+from compiler.capture.aliases import guard_aliases
 from compiler.capture.emit import Emitter, print_call, print_run
 from compiler.capture.guards import compile_text, print_check
 from compiler.capture.instrs import Instr
 from compiler.capture.leave import leave_at_break
 from compiler.capture.models import tensors
+from compiler.capture.modes import restore_modes
 from compiler.capture.runtime import END, Captured, CodeCache, Tail, call_native, call_raising, enter, warn
 from compiler.capture.sizes import size_form
 from compiler.capture.source import Source, name
@@ -163,7 +165,7 @@ class Session:
     def _return(self, emit: Emitter, result: Value) -> list[str]:
         text = emit.load(result)
         self.tx.effects.replay(emit)
-        self.tx.restore_modes(emit)
+        restore_modes(self.tx, emit)
         return [f"return {text}"]
 
     # --- the end of a trace ---
@@ -225,9 +227,7 @@ class Session:
             form, parts = size_form(tx, str(guard), 0)
             where = f"{guard.stack[-1][0]}:{guard.stack[-1][1]}: {guard.stack[-1][3]}" if guard.stack else guard.why
             tx.guards.add("SIZE", form, *parts, where=where)
-        tx.guard_identity()
-        tx.guard_aliases()
-        tx.guard_memory()
+        guard_aliases(tx)
 
     def _entry(self, tx: Tracer, carry: list[Source], run_text: str, label: str = "") -> Captured:
         arguments = ("F", *self.cache.arguments)

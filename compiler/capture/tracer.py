@@ -18,12 +18,12 @@ from typing import Any, NoReturn
 from compiler.capture import breaks, models, protocol, sourceless, wrap
 from compiler.capture.effects import Effects
 from compiler.capture.guards import GuardSet
+from compiler.capture.interp import CaptureInterp
 from compiler.capture.kinds import is_definition
-from compiler.capture.memory import Layout
 from compiler.capture.sizes import Sizes
 from compiler.capture.source import Namespace, Source
 from compiler.capture.translate import Frame
-from compiler.capture.values.base import ConstantValue, Lazy, Value, realize
+from compiler.capture.values.base import ConstantValue, Lazy, Value
 from compiler.capture.values.drawn import Foresight
 from compiler.capture.values.function import CellValue, ModuleValue
 from compiler.capture.values.generator import GeneratorValue
@@ -32,12 +32,11 @@ from compiler.capture.values.sequence import TupleValue
 from compiler.capture.values.tensor import SymIntValue, TensorValue
 from compiler.config import Config
 from compiler.errors import Location
-from compiler.fake import FakeInterp, FakeStorage
+from compiler.fake import FakeStorage
 from compiler.ir.graph import Graph, Node
 from compiler.sym.env import ShapeEnv
 from compiler.sym.expr import Expr
-from tinytorch import grad_mode, tape
-from tinytorch.ops.opdef import Op
+from tinytorch import grad_mode
 from tinytorch.tensor import Tensor
 
 #: Top-level packages whose own functions and classes are taken as they are.
@@ -48,38 +47,6 @@ TRUSTED = frozenset(sys.stdlib_module_names) | {"tinytorch", "compiler", "numpy"
 _OPAQUE = frozenset(
     "logging threading subprocess socket os shutil tempfile io pickle asyncio multiprocessing time random warnings traceback".split()
 )
-
-
-class CaptureInterp(FakeInterp):
-    """Runs operations on fakes and notices what a graph must not lose: writes and random draws."""
-
-    wrote: list[Tensor]
-    drew: bool
-    may_raise: str  # the operation that checks its operands' values
-    late: bool  # and it does so on a GPU, which runs behind the host
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.drew_from: dict[Any, None] = {}  # generators, in the whole trace
-        self.begin()
-
-    def begin(self) -> None:
-        self.wrote, self.drew, self.may_raise, self.late = [], False, "", False
-
-    def run(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        if op.checks:
-            self.may_raise = op.name
-            self.late = self.late or any(isinstance(a, Tensor) and a.device.type != "cpu" for a in args)
-        return super().run(op, args, params)
-
-    def write(self, dst: Tensor, src: Tensor) -> None:
-        self.wrote.append(dst)
-        super().write(dst, src)
-
-    def draw(self, generator: Any, numel: Any, device: Any) -> tuple[Tensor, Any]:
-        self.drew = True
-        self.drew_from[generator] = None
-        return super().draw(generator, numel, device)
 
 
 class Tracer:
@@ -312,37 +279,6 @@ class Tracer:
                     pass
         return ModuleValue(module)
 
-    # --- modes of the thread ---
-    def read_mode(self, mode: Value, name: str) -> Value:
-        """``tape.mode.name``, as the trace has set it."""
-        self.used_modes = True
-        if name not in grad_mode.MODES:
-            breaks.unsupported(breaks.ATTRIBUTE, f"mode.{name}")
-        return self.from_python(getattr(tape.mode, name))
-
-    def write_mode(self, mode: Value, name: str, new: Value | None) -> None:
-        self.used_modes = True
-        flag = realize(self, new).const() if new is not None else None
-        if name not in grad_mode.MODES:
-            breaks.unsupported(breaks.ATTRIBUTE, f"mode.{name}")
-        if getattr(tape.mode, name) != flag:
-            setattr(tape.mode, name, flag)
-            self._mode_node(name, flag)
-
-    def _mode_node(self, name: str, flag: Any) -> None:
-        node = self.graph.call_function(grad_mode.set_mode, (name, flag))
-        node.meta["impure"] = True
-        node.meta["stack"] = self.stack_rows()
-        self.mode_nodes += 1
-
-    def restore_modes(self, emit: Any) -> None:
-        """A graph leaves the modes as it found them; translated code sets what the program has set."""
-        for name, before in zip(grad_mode.MODES, self.modes, strict=True):
-            now = getattr(tape.mode, name)
-            if now != before:
-                self._mode_node(name, before)
-                emit.finish(f"{self.namespace.name(tape.mode, 'mode')}.{name} = {self.namespace.name(now, name)}")
-
     # --- exceptions of the traced program ---
     def new_exception(self, cls: type, args: list[Value]) -> ObjectValue:
         value = ObjectValue(cls)
@@ -405,34 +341,6 @@ class Tracer:
     def symbol_source(self, name: str) -> Source:
         return self.symbols[name][0]
 
-    def guard_identity(self) -> None:
-        """Objects that were told apart as keys are apart."""
-        sources = [v.source for v in self.distinct.values() if v.source is not None]
-        sources = [s for s in sources if s.text not in self.namespace.objects]
-        if len(sources) > 1:
-            ids = ", ".join(f"id({{{i}}})" for i in range(len(sources)))
-            self.guards.add("ALIAS", f"len({{{{{ids}}}}}) == {len(sources)}", *sources)
-
-    def guard_aliases(self) -> None:
-        """A change of one object relies on the others of its type being others."""
-        changed = {type(_identity(v).real()) for v in self.effects.touched.values() if not isinstance(v, TensorValue)}
-        for kind in changed - {CellType}:
-            found = {v.source.text: v.source for v in self.by_id.values() if type(v.real()) is kind and v.source is not None}
-            sources = [s for text, s in found.items() if text not in self.namespace.objects]
-            if len(sources) > 1:
-                ids = ", ".join(f"id({{{i}}})" for i in range(len(sources)))
-                self.guards.add("ALIAS", f"len({{{{{ids}}}}}) == {len(sources)}", *sources)
-
-    def guard_memory(self) -> None:
-        """A graph that writes to an input relies on which inputs share that memory, and on how they lie there."""
-        inputs = [v for v in self.inputs if isinstance(v, TensorValue) and v.source is not None and v.obj is not None]
-        written = [i for i, v in enumerate(inputs) if v.fake._data.storage in self.written]
-        if written and len(inputs) > 1:
-            layout = self.namespace.source(Layout([v.obj._data for v in inputs if v.obj is not None], written), "layout")
-            parts = [v.source.attr("_data") for v in inputs if v.source is not None]
-            form = f"{{0}}({', '.join(f'{{{i + 1}}}' for i in range(len(parts)))})"
-            self.guards.add("MEMORY", form, layout, *parts)
-
     def note_acts(self, node: Node) -> None:
         """What the operation just run does besides giving a value."""
         for t in self.interp.wrote:
@@ -456,12 +364,6 @@ class Tracer:
         self.handled = None
 
 
-def _identity(v: Value) -> Value:
-    """The object that a change of ``v`` changes: the owner of an instance dict."""
-    owner = getattr(v, "owner", None)
-    return owner if isinstance(owner, Value) else v
-
-
 def input_name(path: str) -> str:
     """A placeholder's name after the path to its value."""
     return "_".join(_WORDS.findall(_NOISE.sub("", path))) or "arg"
@@ -469,6 +371,3 @@ def input_name(path: str) -> str:
 
 _NOISE = re.compile("__dict__|_modules|_parameters|_buffers")
 _WORDS = re.compile(r"[^\W_]+")
-
-
-

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks
 from compiler.capture.kinds import C_FUNCTIONS, is_definition
+from compiler.capture.modes import read_mode, write_mode
 from compiler.capture.source import Source
 from compiler.capture.values.array import ArrayValue
 from compiler.capture.values.base import (
@@ -466,7 +467,7 @@ def _super_attribute(tx: Tracer, value: Value, name: str) -> Value | None:
 
 def _mode_attribute(tx: Tracer, value: Value, name: str) -> Value | None:
     assert isinstance(value, ModeValue)
-    return tx.read_mode(value, name)
+    return read_mode(tx, value, name)
 
 
 def _tensor_attribute(tx: Tracer, value: Value, name: str) -> Value | None:
@@ -561,7 +562,7 @@ def generic_setattr(tx: Tracer, value: Value, name: str, new: Value | None) -> N
         tx.models.tensors.set_attribute(tx, value, name, new)
         return
     if isinstance(value, ModeValue):
-        tx.write_mode(value, name, new)
+        write_mode(tx, value, name, new)
         return
     if isinstance(value, ModuleValue):
         _set_module_attribute(tx, value, name, new)
