@@ -56,6 +56,35 @@ def test_state_dict_continues_where_it_was(kind: Any) -> None:
         np.testing.assert_array_equal(a.detach().numpy(), b.detach().numpy())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("kind", [k for k in KINDS if k is not optim.SGD])
+def test_steps_are_counted_in_float32_and_any_count_is_taken(kind: Any, dtype: Any) -> None:
+    """As in PyTorch 2.13, whose files hold 0-d float32 tensors, and those of older ones Python numbers."""
+    p = nn.Parameter(torch.ones(3, dtype=dtype))
+    opt = kind([p], lr=0.1)
+    steps(opt, lambda: (p * p).sum(), 2)
+    counts = {k: v for k, v in opt.state_dict()["state"][0].items() if k in ("step", "mu_product")}
+    assert {(v.dtype, tuple(v.shape), v.device.type) for v in counts.values()} == {(torch.float32, (), "cpu")}
+    assert counts["step"].item() == 2
+    for as_saved in (lambda v: v, lambda v: v.double(), lambda v: v.item()):
+        saved = copy.deepcopy(opt.state_dict())
+        saved["state"][0] |= {k: as_saved(v) for k, v in counts.items()}
+        q = nn.Parameter(p.detach().clone())
+        again = kind([q], lr=0.1)
+        again.load_state_dict(saved)
+        found = again.state_dict()["state"][0]
+        assert {k: (v.dtype, v.item()) for k, v in counts.items()} == {k: (found[k].dtype, found[k].item()) for k in counts}
+
+
+def test_steps_are_counted_in_float64_where_that_is_the_default() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        opt = optim.Adagrad([nn.Parameter(torch.ones(3))])
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert opt.state_dict()["state"][0]["step"].dtype is torch.float64
+
+
 def test_groups_and_their_errors() -> None:
     a, b = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
     opt = optim.SGD([{"params": [a], "lr": 1.0}], lr=0.1, momentum=0.5)

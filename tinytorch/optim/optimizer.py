@@ -17,11 +17,15 @@ import numpy as np
 
 from tinytorch import tape
 from tinytorch.device import array_module
+from tinytorch.dtypes import float64, get_default_dtype
 from tinytorch.hooks import RemovableHandle
 from tinytorch.tensor import Tensor
 from tinytorch.tracing import is_compiling
 
 Group = dict[str, Any]
+
+#: State that step_count makes.
+COUNTS = frozenset({"step", "mu_product"})
 
 
 class Optimizer:
@@ -174,11 +178,11 @@ class Optimizer:
 
 
 def _fit(name: str, value: Any, p: Tensor) -> Any:
-    """A copy of loaded state in the type and on the device of its parameter."""
+    """A copy of loaded state on the device of its parameter, and in its type unless it counts steps."""
+    if name in COUNTS:
+        return step_count(p, float(value))
     if not isinstance(value, Tensor):
         return copy.deepcopy(value)
-    if name == "step":
-        return step_count(p, value.item())
     return value.detach().clone().to(device=p.device, dtype=p.dtype if value.dtype.is_floating_point else value.dtype)
 
 
@@ -192,15 +196,17 @@ def check_not_negative(**settings: Any) -> None:
 
 
 def step_count(p: Tensor, start: float = 0.0) -> Tensor:
-    """A 0-d float64 tensor that counts the steps of ``p``: exact, and too weak to change other types."""
+    """A 0-d tensor that counts the steps of ``p``: float32, as in PyTorch, unless the default type is float64."""
+    kind = np.float64 if get_default_dtype() is float64 else np.float32
     if start == 0.0 and not is_compiling():  # without a copy to the device
-        return Tensor._wrap(array_module(p.device).zeros((), np.float64), p.device)
-    return Tensor._wrap(array_module(p.device).asarray(np.array(start, np.float64)), p.device)
+        return Tensor._wrap(array_module(p.device).zeros((), kind), p.device)
+    return Tensor._wrap(array_module(p.device).asarray(np.array(start, kind)), p.device)
 
 
 def value_of(step: Tensor) -> Any:
-    """The count as a Python float where that is cheap (eager on CPU), as the tensor itself elsewhere."""
-    return step.item() if step.device.type == "cpu" and not is_compiling() else step
+    """The count as a Python float where that is cheap (eager on CPU), elsewhere as a tensor that computes like one:
+    ``1 - 0.999**step`` in float32 would be wrong in the fifth digit."""
+    return step.item() if step.device.type == "cpu" and not is_compiling() else step.double()
 
 
 def zeros_like(p: Tensor) -> Tensor:
