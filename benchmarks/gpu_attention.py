@@ -131,11 +131,10 @@ class Arrays:
         s, cp = self.shape, self.cp
         if not s.dropout:
             return 1.0
-        from tinytorch.ops.special import philox_fill
+        from tinytorch.ops import philox
 
         first = (b * s.h + h) * s.t * s.t
-        words = philox_fill(cp, 1234, 10 + first // 4, s.t * s.t)
-        uniform = (words >> cp.uint32(8)).astype(cp.float32) * cp.float32(2.0**-24)
+        uniform = philox.fill(cp, 1234, 10 + first // 4, s.t * s.t, philox.UNIFORM)
         return cp.where(uniform >= cp.float32(s.dropout), 1 / (1 - s.dropout), 0.0).reshape(s.t, s.t)
 
     def error(self, *names: str) -> float:

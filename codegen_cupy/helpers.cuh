@@ -179,29 +179,6 @@ struct TwoWords {
     __device__ long long operator[](int i) const { return at[i]; }
 };
 
-//: philox_words
-// Philox 4x32-10 (Salmon et al., 2011), key = seed, counter in the low 64 bits.
-struct PhiloxWords { unsigned at[4]; };
-__device__ __forceinline__ PhiloxWords philox_words(long long seed, long long counter) {
-    unsigned c0 = (unsigned)counter, c1 = (unsigned)((unsigned long long)counter >> 32), c2 = 0, c3 = 0;
-    unsigned k0 = (unsigned)seed, k1 = (unsigned)((unsigned long long)seed >> 32);
-#pragma unroll
-    for (int round = 0; round < 10; ++round) {
-        unsigned long long a = 0xD2511F53ull * c0, b = 0xCD9E8D57ull * c2;  // one wide multiplication each
-        c0 = (unsigned)(b >> 32) ^ c1 ^ k0; c1 = (unsigned)b; c2 = (unsigned)(a >> 32) ^ c3 ^ k1; c3 = (unsigned)a;
-        k0 += 0x9E3779B9u; k1 += 0xBB67AE85u;
-    }
-    PhiloxWords out;
-    out.at[0] = c0; out.at[1] = c1; out.at[2] = c2; out.at[3] = c3;
-    return out;
-}
-
-//: philox
-__device__ __forceinline__ unsigned philox(long long seed, long long counter, long long lane) {
-    PhiloxWords w = philox_words(seed, counter);
-    return lane < 2 ? (lane == 0 ? w.at[0] : w.at[1]) : (lane == 2 ? w.at[2] : w.at[3]);
-}
-
 //: fail_check
 // The first failing check of a launch leaves its number and the index it saw; the host makes an IndexError of them.
 __device__ __forceinline__ void fail_check(long long* failed, int number, long long value) {

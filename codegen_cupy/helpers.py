@@ -1,4 +1,4 @@
-"""Picks from ``helpers.cuh`` the device functions that a kernel names, so that its text needs no include.
+"""Picks from ``helpers.cuh`` and its like the device functions that a kernel names, so that its text needs no include.
 
 Stage: codegen.  In: kernel text.  Out: the pieces it needs, in file order.  Read next: ``helpers.cuh``, ``body``.
 """
@@ -9,15 +9,17 @@ import re
 from functools import cache, lru_cache
 from pathlib import Path
 
+from tinytorch.ops.philox import DEVICE_TEXT
+
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @cache
 def pieces() -> tuple[tuple[frozenset[str], str], ...]:
-    """(names defined, text) of each piece of the files."""
+    """(names defined, text) of each piece of the files, and of the function that eager's random numbers share."""
     out = []
-    for file in ("helpers.cuh", "tensor_cores.cuh"):
-        text = (Path(__file__).parent / file).read_text(encoding="utf-8")
+    files = [(Path(__file__).parent / file).read_text(encoding="utf-8") for file in ("helpers.cuh", "tensor_cores.cuh")]
+    for text in (DEVICE_TEXT, *files):
         for part in text.split("\n//: ")[1:]:
             names, _, body = part.partition("\n")
             out.append((frozenset(names.split()), body.strip()))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tinytorch as torch
-from tinytorch.ops import special
+from codegen_cupy import emulate, nvrtc
+from tinytorch.ops import philox
 
 
 def test_philox_known_answers() -> None:
@@ -17,9 +19,33 @@ def test_philox_known_answers() -> None:
     for key, low, want in [
         (0, 0, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
     ]:
-        words = special.philox_block(np, key, np.array([low], np.uint64))
+        words = philox.block(np, key, np.array([low], np.uint64))
         assert tuple(int(w[0]) for w in words) == want
-    assert all(int(w[0]) < 1 << 32 for w in special.philox_block(np, ones, np.array([ones], np.uint64)))
+    assert all(int(w[0]) < 1 << 32 for w in philox.block(np, ones, np.array([ones], np.uint64)))
+
+
+class DeviceModule:
+    """NumPy, but for kernels: those are compiled as a GPU's, and run by the emulator, which watches where they write."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def RawKernel(self, text: str, name: str) -> Any:
+        nvrtc.available() and nvrtc.compile_text(text, "sm_90a")
+        return emulate.compile_kernel(text, name, check=True)
+
+
+@pytest.mark.skipif(not emulate.available(), reason="no C++ compiler")
+@pytest.mark.parametrize("draw", [philox.WORD, philox.LONG, philox.UNIFORM], ids=lambda d: d.name)
+def test_a_gpu_draws_the_same_bits_in_one_kernel(draw: philox.Draw) -> None:
+    device = DeviceModule()
+    for seed, offset, numel in ((7, 0, 1), (7, 3, 4), (-5, 1 << 33, 1027), ((1 << 64) - 1, (1 << 32) - 2, 2048), (1, 2, 0)):
+        want, got = (philox.fill(xp, seed, offset, numel, draw) for xp in (np, device))
+        assert got.dtype == want.dtype == draw.dtype and np.array_equal(got, want)
+    place = np.arange(300).reshape(2, 150)[:, ::-1]
+    for counter, lane in ((5 + place // 4, place % 4), (place, 3), (place[:0], 0)):
+        want, got = (philox.draw_at(xp, -3, counter, lane, draw) for xp in (np, device))
+        assert got.dtype == want.dtype and np.array_equal(got, want)
 
 
 def test_the_same_seed_gives_the_same_stream() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from tinytorch import dtypes, engine, tape
 from tinytorch.dtypes import DType
-from tinytorch.ops import special
+from tinytorch.ops import philox
 from tinytorch.ops.opdef import TABLE, Meta, Op, elementwise_strides
 
 #: Scores up to this many elements are one block.
@@ -112,8 +112,7 @@ class Scores:
         b, h, t, s = self.shape
         row = xp.arange(b * h).reshape(*self.lead, 1, 1) * t + xp.arange(rows.start, rows.stop)[:, None]
         place = row * s + xp.arange(columns.start, columns.stop)
-        words = special.philox(xp, self.seed, self.offset + place // 4, place % 4)
-        uniform = (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+        uniform = philox.draw_at(xp, self.seed, self.offset + place // 4, place % 4, philox.UNIFORM)
         return xp.where(uniform >= np.float32(self.dropout), self.wide.type(1 / (1 - self.dropout)), self.wide.type(0))
 
 

@@ -1,33 +1,30 @@
 """Random rows: functions of a state, a shape and a place in the stream, so that a mask can be made twice.
 
 Stage: eager, read by all.  In: ``state`` (int64 tensor [seed, offset]) and ``shift``, the place of this draw after the
-state's offset.  Out: fresh tensors with the same bits on every device.  ``rng`` gives states out.  Read next: ``rng``.
+state's offset.  Out: fresh tensors with the same bits on every device.  ``rng`` gives states out.  Read next: ``philox``, ``rng``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tinytorch import dtypes
 from tinytorch.dtypes import DType
-from tinytorch.ops import special
+from tinytorch.ops import philox
 from tinytorch.ops.opdef import Meta, Op, Shape
+from tinytorch.ops.philox import Draw
 
 
-def _words(xp: Any, state: Any, shape: Shape, shift: int) -> Any:
+def _drawn(xp: Any, state: Any, shape: Shape, shift: int, draw: Draw) -> Any:
     seed, offset = (int(v) for v in state)
     numel = 1
     for s in shape:
         numel *= int(s)
-    return special.philox_fill(xp, seed, offset + int(shift), numel).reshape(tuple(shape))
+    return philox.fill(xp, seed, offset + int(shift), numel, draw).reshape(tuple(shape))
 
 
 def _uniform_kernel(xp: Any, state: Any, shape: Shape, shift: int, dtype: DType) -> Any:
-    """The word's top 24 bits, as a multiple of 2**-24 in [0, 1)."""
-    words = _words(xp, state, shape, shift) >> np.uint32(8)
-    return (words.astype(np.float32) * np.float32(2.0**-24)).astype(dtype.np)
+    return _drawn(xp, state, shape, shift, philox.UNIFORM).astype(dtype.np, copy=False)
 
 
 uniform = Op(
@@ -44,7 +41,7 @@ bits = Op(
     name="random_bits",
     kind="random",
     infer=lambda state, shape, shift: Meta(tuple(shape), dtypes.int64),
-    kernel=lambda xp, state, shape, shift: _words(xp, state, shape, shift).astype(xp.int64),
+    kernel=lambda xp, state, shape, shift: _drawn(xp, state, shape, shift, philox.LONG),
     body=lambda s, word: s.cast(word, dtypes.int64),
     doc="a word of 32 random bits, as int64",
 )

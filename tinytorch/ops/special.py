@@ -1,6 +1,6 @@
-"""Functions that NumPy lacks: erf and Philox, on whole arrays.
+"""Functions that NumPy lacks: erf, and a ``where`` of random conditions, on whole arrays.
 
-Stage: eager.  In, out: arrays.  Read next: ``rng`` (who asks for random words), ``spell_numpy``.
+Stage: eager.  In, out: arrays.  Read next: ``spell_numpy``.
 """
 
 from __future__ import annotations
@@ -86,45 +86,3 @@ def erf(xp: Any, x: Any) -> Any:
     tail = _horner(far, (clipped - k) / (clipped + k)) * np.exp(-clipped * clipped)
     outside = np.copysign(1 - tail, x)
     return select(np, size < 1, inside, outside).astype(x.dtype, copy=False)
-
-
-# --- Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; SC 2011) ------------------
-_M0, _M1 = 0xD2511F53, 0xCD9E8D57
-_W0, _W1 = 0x9E3779B9, 0xBB67AE85
-_LOW = 0xFFFF_FFFF
-
-
-def philox_block(xp: Any, seed: Any, counter: Any) -> tuple[Any, Any, Any, Any]:
-    """The four uint32 words of each 64-bit counter, as uint64 arrays; ``seed`` is the 64-bit key."""
-    low = xp.uint64(_LOW)
-    half = xp.uint64(32)
-    counter = xp.asarray(counter).astype(xp.uint64)
-    key = int(seed) & 0xFFFF_FFFF_FFFF_FFFF
-    k0, k1 = key & _LOW, key >> 32
-    c0, c1 = counter & low, counter >> half
-    c2 = c3 = xp.zeros_like(c0)
-    for _ in range(10):
-        p0, p1 = c0 * xp.uint64(_M0), c2 * xp.uint64(_M1)
-        c0, c1, c2, c3 = (p1 >> half) ^ c1 ^ xp.uint64(k0), p1 & low, (p0 >> half) ^ c3 ^ xp.uint64(k1), p0 & low
-        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
-    return c0, c1, c2, c3
-
-
-def philox(xp: Any, seed: Any, counter: Any, lane: Any) -> Any:
-    """Word ``lane`` (0..3) of the block at each ``counter``, as uint32; the scalar vocabulary's meaning of it."""
-    words = xp.stack(xp.broadcast_arrays(*philox_block(xp, seed, counter)))
-    lanes = xp.broadcast_to(xp.asarray(lane), words.shape[1:])
-    return xp.take_along_axis(words, lanes[None], 0)[0].astype(xp.uint32)
-
-
-def philox_fill(xp: Any, seed: int, offset: int, numel: int) -> Any:
-    """``numel`` uint32 words: element i is lane ``i % 4`` of counter ``offset + i // 4``."""
-    blocks = (numel + 3) // 4
-    words = xp.empty((blocks, 4), xp.uint32)
-    step = 1 << 12 if xp is np else max(blocks, 1)  # on a CPU the rounds stay in its cache
-    for start in range(0, blocks, step):
-        stop = min(start + step, blocks)
-        made = philox_block(xp, seed, xp.arange(offset + start, offset + stop, dtype=xp.int64))
-        for lane, word in enumerate(made):
-            words[start:stop, lane] = word
-    return words.reshape(-1)[:numel]

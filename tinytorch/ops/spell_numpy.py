@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.dtypes import DType
-from tinytorch.ops import special
+from tinytorch.ops import philox, special
 from tinytorch.ops.cupy_gaps import OTHERWISE
 from tinytorch.ops.opdef import Op
 
@@ -93,7 +93,7 @@ class ArrayHandler:
         return x.dtype.type(value)
 
     def philox(self, seed: Any, counter: Any, lane: Any) -> Any:
-        return special.philox(self.xp, seed, counter, lane)
+        return philox.draw_at(self.xp, seed, counter, lane)
 
 
 @cache
