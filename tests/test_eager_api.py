@@ -216,6 +216,46 @@ def test_linalg() -> None:
         torch.inverse(torch.zeros(2, 3))
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "strides", "by_rows"),
+    [
+        ((3, 3), (3,), (1,), None),
+        ((3, 3), (3, 2), (1, 3), None),
+        ((4, 3, 3), (4, 3, 2), (6, 1, 3), None),
+        ((4, 3, 3), (3, 2), (6, 1, 3), None),
+        ((3, 3), (4, 3, 2), (6, 1, 3), None),
+        ((4, 3, 3), (4, 3), (1, 4), None),
+        ((4, 3, 3), (3,), (1, 4), None),
+        ((2, 1, 3, 3), (5, 3, 3), (45, 9, 1, 3), (45, 9, 3, 1)),
+    ],
+)
+def test_solutions_lie_as_in_pytorch(a: Any, b: Any, strides: Any, by_rows: Any) -> None:
+    """By columns, by rows for ``left=False`` (strides that PyTorch 2.13 gives); compiled too."""
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    left = torch.randn(a, dtype=torch.float64) + 3 * torch.eye(3, dtype=torch.float64)
+    right = torch.randn(b, dtype=torch.float64)
+    for solve in (torch.linalg.solve, torch.compile(torch.linalg.solve)):
+        x = solve(left, right)
+        assert x.stride() == strides
+        vector = b in ((3,), a[:-1])
+        got = left @ (x.unsqueeze(-1) if vector else x)
+        torch.testing.assert_close(got.squeeze(-1) if vector else got, right.expand(x.shape))
+        if by_rows is not None:
+            x = solve(left, right, left=False)
+            assert x.stride() == by_rows
+            torch.testing.assert_close(x @ left, right.expand(x.shape))
+    for factor in (torch.linalg.inv, torch.linalg.cholesky):
+        assert factor(left @ left.mT).stride()[-2:] == (1, 3)
+
+
+def test_solve_says_which_shapes_do_not_fit() -> None:
+    for left, shape in ((True, (4, 2)), (False, (2, 4))):
+        with pytest.raises(RuntimeError, match=r"Incompatible shapes of A and B for the equation .* \(3x3 and"):
+            torch.linalg.solve(torch.eye(3), torch.ones(shape), left=left)
+
+
+
 # --- what model code expects of small things --------------------------------------------------------------------------
 def test_any_sequence_becomes_a_tensor() -> None:
     assert torch.tensor(deque([1.0, 2.0])).tolist() == [1.0, 2.0]

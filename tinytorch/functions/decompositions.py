@@ -22,17 +22,27 @@ def _square(name: str, x: Tensor) -> None:
 
 
 def inverse(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The inverse of each matrix; LinAlgError where there is none."""
+    """The inverse of each matrix; LinAlgError where there is none.  As LAPACK gives it, column by column."""
     _square("inv", input)
-    return into(out, ops.inverse(input))
+    return into(out, ops.inverse(input.mT).mT)
 
 
-def solve(A: Tensor, B: Tensor) -> Tensor:  # noqa: N803 - PyTorch's names
-    """X with A @ X = B."""
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803 - PyTorch's names
+    """X with A @ X = B, its columns one after the other in memory; ``left=False``: X @ A = B, by rows."""
     _square("solve", A)
-    vector = B.ndim == 1 or B.ndim == A.ndim - 1
-    found = ops.matmul(*_same_batch(ops.inverse(A), B.unsqueeze(-1) if vector else B))
-    return found.squeeze(-1) if vector else found
+    vector = B.ndim == 1 or tuple(B.shape) == tuple(A.shape[:-1])
+    b = B.unsqueeze(-1) if vector else B
+    if b.shape[-2 if left else -1] != A.shape[-1]:
+        sizes = f"{A.shape[-2]}x{A.shape[-1]} and {b.shape[-2]}x{b.shape[-1]}"
+        form = "AX = B" if left else "XA = B"
+        raise RuntimeError(f"linalg.solve: Incompatible shapes of A and B for the equation {form} ({sizes})")
+    if not left:
+        return ops.matmul(*_same_batch(b, ops.inverse(A)))
+    found = ops.matmul(*_same_batch(b.mT, ops.inverse(A.mT))).mT
+    if not vector:
+        return found
+    found = found.squeeze(-1)
+    return found.mT.contiguous().mT if found.ndim > 1 else found
 
 
 def _same_batch(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,6 +57,6 @@ def det(A: Tensor) -> Tensor:  # noqa: N803
 
 
 def cholesky(A: Tensor) -> Tensor:  # noqa: N803
-    """L, lower triangular, with L @ L.T = A for a positive definite A."""
+    """L, lower triangular, with L @ L.T = A for a positive definite A; column by column."""
     _square("cholesky", A)
-    return ops.cholesky(A)
+    return ops.cholesky(A).mT.contiguous().mT
