@@ -48,7 +48,7 @@ class Config:
     deterministic: bool = _knob(False, "TT_DETERMINISTIC", "no choice by timing that can change bits")
     cudagraphs: bool = _knob(False, "TT_CUDAGRAPHS", "replay launches as a CUDA graph")
     graph_lanes: bool = _knob(True, "TT_GRAPH_LANES", "independent work of a CUDA graph side by side, where that pays")
-    threads: int = _knob(0, "TT_THREADS", "workers of a CPU kernel; 0 means one per core")
+    threads: int = _knob(0, "TT_NUM_THREADS", "threads that share a CPU kernel; 0 means one per core")
     kept_results: int = _knob(128, "TT_KEPT_RESULTS", "megabytes of large results that are gone, kept for the next; 0 none")
     compile_threads: int = _knob(1, "TT_COMPILE_THREADS", "kernels built at once; 0 means one per core")
     cpu_codegen: str = _knob("codegen_numba", "TT_CPU_CODEGEN", "package that builds CPU kernels")

@@ -15,14 +15,16 @@ import numpy as np
 import pytest
 from numba_helpers import TINY, plan_of
 
+import tinytorch as torch
 from codegen_numba import runtime
 from codegen_numba.build import Builder, build
 from codegen_numba.schedule import Tune
 from compiler import logs
-from compiler.config import Config
+from compiler.config import Config, config, from_environment
 from compiler.loop.build import kernel, plan
 from compiler.loop.ir import Plan
 from tinytorch.dtypes import float32, int64
+from tinytorch.functions import misc
 
 RNG = np.random.default_rng(1)
 ROWS, COLS = 37, 50
@@ -286,6 +288,19 @@ def parts_of(monkeypatch: pytest.MonkeyPatch, *sizes: int, threads: int = 2) -> 
     builder = Builder(made, Config(), Tune())
     builder.build()
     return [record[3][1] for record in builder.records[1:]]
+
+
+def test_who_says_how_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program, then the setting, which ``TT_NUM_THREADS`` fills; else the cores."""
+    monkeypatch.setattr(misc._Switches, "threads", 0)
+    with config.patch(threads=0):
+        assert runtime.thread_count() == len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with config.patch(threads=from_environment({"TT_NUM_THREADS": "3"}).threads):
+        assert runtime.thread_count() == 3
+        torch.set_num_threads(5)
+        assert runtime.thread_count() == torch.get_num_threads() == 5
+    with pytest.raises(RuntimeError, match="positive"):
+        torch.set_num_threads(0)
 
 
 def test_only_large_phases_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:

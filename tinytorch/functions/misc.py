@@ -16,7 +16,7 @@ from tinytorch.tensor import Tensor
 class _Switches:
     deterministic = False
     precision = "highest"
-    threads: int | None = None
+    threads = 0
 
 
 def is_tensor(obj: Any) -> bool:
@@ -55,12 +55,19 @@ def set_flush_denormal(mode: bool) -> bool:
 
 
 def set_num_threads(n: int) -> None:
-    """Threads that compiled kernels may use."""
+    """Threads that share a kernel, for what is compiled from now on; goes before ``TT_NUM_THREADS``."""
+    if n <= 0:
+        raise RuntimeError("set_num_threads expects a positive integer")
     _Switches.threads = int(n)
 
 
 def get_num_threads() -> int:
-    return _Switches.threads or os.cpu_count() or 1
+    return asked_threads() or os.cpu_count() or 1
+
+
+def asked_threads() -> int:
+    """What ``set_num_threads`` said last, 0 if nothing."""
+    return _Switches.threads
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
