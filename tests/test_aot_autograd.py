@@ -449,6 +449,25 @@ def test_an_absent_cotangent_of_symbolic_size_is_zeros_of_the_size_of_the_call()
         same(w.grad, want, 1e-5)
 
 
+@pytest.mark.parametrize(("backend", "sizes"), [("loops", (3, 4)), ("aot_eager", range(3, 8))])
+def test_second_derivatives_of_other_sizes_and_cotangents(backend: str, sizes: Any) -> None:
+    """Compiled for the first, and not to be used for the others: nothing guards what a backward is given."""
+
+    def f(x: Tensor) -> Tensor:
+        return x.tanh() * (x * x).sum(0)
+
+    compiled = torch.compile(f, backend=backend, dynamic=True)
+    for n in sizes:
+        x = rand(n, 4, seed=n, requires_grad=True)
+        for g in (rand(n, 4, seed=1), rand(4, n, seed=2).t(), torch.ones(1, 1).expand(n, 4), x):
+            found = []
+            for fn in (f, compiled):
+                (gx,) = torch.autograd.grad(fn(x), x, g, create_graph=True)
+                found.append((gx, *torch.autograd.grad(gx.sin().sum(), x)))
+            for got, want in zip(found[1], found[0], strict=True):
+                same(got, want, 1e-4)
+
+
 def test_a_slice_written_costs_a_slice() -> None:
     """A key-value cache: the graph gives the new part, not the whole cache."""
 

@@ -20,8 +20,11 @@ from compiler.aot.ahead import Forward, on_demand
 from compiler.aot.joint import Joint, trace_joint
 from compiler.aot.kept import Memory, find, keep, key_of
 from compiler.aot.runtime import Compiled, Raw, Saved
+from compiler.config import config
 from compiler.errors import InvalidGradError
+from compiler.fake import is_fake
 from compiler.ir.graph import Graph, Node
+from compiler.ir.interp import Interpreter
 from compiler.ir.module import GraphModule
 from compiler.passes.roots import root
 from compiler.passes.tidy import tidy
@@ -282,7 +285,7 @@ def _double(joint: Joint, fw: Compiler, bw: Compiler, partition: Partition) -> C
             outs = joint.module.graph.output_node.args[0]
             gradients = list(dict.fromkeys(outs[g] for g in joint.gradients if g is not None))
             module = extract(joint.module, joint.module.graph.placeholders, gradients, lambda n: True, "Gradient")
-            built.append(_by_requires(module, fw, bw, partition))
+            built.append(_by_inputs(module, fw, bw, partition))
         return built[0](inputs)
 
     return double
@@ -321,17 +324,31 @@ def _alive(joint: Joint, primals: tuple[Any, ...]) -> list[Any]:
     return out
 
 
-def _by_requires(module: GraphModule, fw: Compiler, bw: Compiler, partition: Partition) -> Callable[..., Any]:
-    """Compiled once for each pattern of which inputs require grad."""
+def _by_inputs(module: GraphModule, fw: Compiler, bw: Compiler, partition: Partition) -> Callable[..., Any]:
+    """Compiled once for each kind of inputs: no guard stands before a backward, whose cotangents come from anywhere.
+    Too many kinds are run row by row."""
     known: dict[Any, Any] = {}
 
     def call(inputs: list[Any]) -> Any:
-        key = (tape.mode.grad, *(isinstance(x, Tensor) and x.requires_grad for x in inputs))
+        key = tape.mode.grad, _kinds(inputs)
+        if key not in known and len(known) >= config.recompile_limit:
+            return Interpreter(module).run(*inputs)
         if key not in known:
             known[key] = compile_joint(trace_joint(module, inputs), fw, bw, partition, hold=True)
         return known[key](*inputs)
 
     return call
+
+
+def _kinds(inputs: list[Any]) -> tuple[Any, ...]:
+    """What a trace relies on: how each tensor lies, and which input it is once more; the values of sizes."""
+    first: dict[int, int] = {}
+    return tuple(
+        (x.requires_grad, x.is_leaf, tuple(x._data.shape), tuple(x._data.strides), x.dtype, first.setdefault(id(x._data), i))
+        if isinstance(x, Tensor) and not is_fake(x)
+        else None if isinstance(x, Tensor) else x
+        for i, x in enumerate(inputs)
+    )  # fmt: skip
 
 
 def _cotangent(g: Tensor | None, like: Tensor, shape: Any) -> Tensor:
