@@ -22,7 +22,8 @@ class Config:
     """All settings of the compiler.  Assigning checks type and choices; ``patch`` sets and restores."""
 
     # --- capture ---
-    recompile_limit: int = _knob(8, "TT_RECOMPILE_LIMIT", "entries per code object before it runs eager, loudly")
+    recompile_limit: int = _knob(8, "TT_RECOMPILE_LIMIT", "entries per code object, for each model, before it runs eager, loudly")
+    accumulated_recompile_limit: int = _knob(256, "TT_ACCUMULATED_RECOMPILE_LIMIT", "entries per code object for all models")
     inline_depth: int = _knob(200, "TT_INLINE_DEPTH", "nested calls capture follows before it breaks the graph")
     unroll_limit: int = _knob(100_000, "TT_UNROLL_LIMIT", "instructions capture steps through for one graph")
     capture_scalar_outputs: bool = _knob(False, "TT_CAPTURE_SCALAR_OUTPUTS", ".item() becomes a symbolic value")
@@ -102,7 +103,8 @@ class Config:
 
 _FIELDS = {f.name: f for f in fields(Config)}
 _NOT_IN_KEY = {
-    "recompile_limit", "suppress_errors", "kept_results", "compile_threads", "cache", "cache_dir", "verify", "disable", "debug", "debug_dir",
+    "recompile_limit", "accumulated_recompile_limit", "suppress_errors", "kept_results", "compile_threads", "cache", "cache_dir", "verify",
+    "disable", "debug", "debug_dir",
 }  # fmt: skip
 _TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,), "bool": (bool,), "str": (str,), "float": (float, int), "bool | None": (bool, type(None)),

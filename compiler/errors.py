@@ -56,7 +56,7 @@ class GuardError(CompileError):
 
 
 class RecompileLimit(CompileError):  # noqa: N818 - says what happened
-    """One code object was compiled ``config.recompile_limit`` times and ``fullgraph=True`` forbids running eager."""
+    """One code object has as many entries as the limits in ``config`` allow, and ``fullgraph=True`` forbids running eager."""
 
 
 class BackendError(CompileError):

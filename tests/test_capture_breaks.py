@@ -13,7 +13,6 @@ from capture_helpers import Counted, same
 
 import tinytorch as torch
 from compiler.capture import breaks, entry
-from compiler.config import config
 from compiler.errors import Unsupported
 from tinytorch import nn
 
@@ -564,18 +563,6 @@ def test_fresh_generator_leaves_as_a_generator() -> None:
     with pytest.raises(StopIteration) as stop:
         next(g)
     assert stop.value.value == "done"
-
-
-def test_recompile_limit_is_loud() -> None:
-    def f(x, s):
-        return x + len(s)
-
-    compiled = Counted(f)
-    x = torch.zeros(1)
-    with pytest.warns(RuntimeWarning, match="recompile limit"):
-        for i in range(config.recompile_limit + 2):
-            assert same(compiled(x, "a" * i), x + i)
-    assert len(compiled.graphs) == config.recompile_limit
 
 
 def test_exceptions_of_the_program_have_the_users_traceback() -> None:

@@ -90,8 +90,8 @@ def cache_for(code: CodeType, options: Options, label: str = "") -> CodeCache:
     return found
 
 
-def translate(cache: CodeCache, fn: FunctionType, values: tuple[Any, ...]) -> Captured:
-    """One new entry of ``cache``."""
+def translate(cache: CodeCache, fn: FunctionType, values: tuple[Any, ...]) -> Captured | None:
+    """One new entry of ``cache``; None if by then an old one fits."""
 
     def nested_cache(code: CodeType) -> CodeCache | None:
         return cache_for(code, cache.options) if is_target(code) else None
@@ -122,6 +122,7 @@ def reset() -> None:
     for cache in _caches.values():
         cache.set_entries(())
         cache.run_only, cache.called = "", False
+        cache.full.clear()
         cache.records.clear()
         cache.sizes.__init__(cache.options.dynamic)  # type: ignore[misc]
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from compiler import logs
 from compiler.capture.guards import Guard, first_failure
+from compiler.capture.owners import Owners, gone, owners_of, same
 from compiler.capture.sizes import Sizes
 from compiler.capture.source import Namespace
 from compiler.config import Config
@@ -106,6 +107,7 @@ class Captured:
     breaks: list[Unsupported] = field(default_factory=list)
     native: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
+    owners: Owners = ()  # the models and optimizers of the call it was made from
 
 
 def _never(*args: Any) -> None:
@@ -114,7 +116,7 @@ def _never(*args: Any) -> None:
 
 _NOTHING: tuple[Any, Any, Any] = (_never, None, None)
 
-Translate = Callable[["CodeCache", FunctionType, tuple[Any, ...]], Captured]
+Translate = Callable[["CodeCache", FunctionType, tuple[Any, ...]], Captured | None]
 
 
 class CodeCache:
@@ -134,6 +136,7 @@ class CodeCache:
         self.sizes = Sizes(options.dynamic)
         self.called = False
         self.run_only = ""  # why nothing more is compiled
+        self.full: list[Owners] = []  # for whom nothing more is compiled
 
     def call(self, fn: FunctionType, *values: Any) -> Any:
         return finish(self.raw(fn, *values))
@@ -162,20 +165,27 @@ class CodeCache:
         if tape.mode.interpreter is not None or _tracing.active:
             return self.native(fn, values)
         with self.lock:
-            for check, _, run in self.entries:  # noqa: B007 - another thread may have made it meanwhile
-                carried = check(fn, *values)
-                if carried is not None:
-                    break
-            else:
-                if self.run_only or STATE.stance != "default" and not self._may_compile(fn, values):
+            found = self._find(fn, values)  # another thread may have made it meanwhile
+            if found is None:
+                if self._is_full(fn, values) or STATE.stance != "default" and not self._may_compile(fn, values):
                     return self.native(fn, values)
                 made = self._compile(fn, values)
-                if made is None:
-                    return self.native(fn, values)
-                run, carried = made.run, made.check(fn, *values)
-                if carried is None:
-                    return self._contradiction(made, fn, values)
+                found = self._find(fn, values)
+                if found is None:
+                    return self.native(fn, values) if made is None else self._contradiction(made, fn, values)
+        run, carried = found
         return run(*carried)
+
+    def _find(self, fn: FunctionType, values: tuple[Any, ...]) -> tuple[Any, Any] | None:
+        """The entry whose guards hold, and what they carry."""
+        for check, _, run in self.entries:
+            carried = check(fn, *values)
+            if carried is not None:
+                return run, carried
+        return None
+
+    def fits(self, fn: FunctionType, values: tuple[Any, ...]) -> bool:
+        return self._find(fn, values) is not None
 
     def by_stance(self, fn: FunctionType, *values: Any) -> Any:
         """A call while ``set_stance`` is not the default."""
@@ -192,47 +202,86 @@ class CodeCache:
         return STATE.stance not in ("force_eager",) and not (STATE.stance == "eager_on_recompile" and self.records)
 
     def why(self, fn: FunctionType, values: tuple[Any, ...]) -> str:
-        """For each entry the guard that says no."""
-        names = ("F", *self.arguments)
-        reasons = [first_failure(r.guards, names, r.namespace, (fn, *values)) for r in self.records]
+        """For each entry of the same model (else for the last ones) the guard that says no."""
+        names, mine = ("F", *self.arguments), owners_of(fn, values)
+        looked_at = [r for r in self.records if same(mine, r.owners)] or self.records[-self.options.config.recompile_limit :]
+        reasons = [first_failure(r.guards, names, r.namespace, (fn, *values)) for r in looked_at]
         return "; ".join(dict.fromkeys(reasons))
 
     def _compile(self, fn: FunctionType, values: tuple[Any, ...]) -> Captured | None:
-        if self.records:
-            self._report_recompile(fn, values)
-            if len(self.records) >= self.options.config.recompile_limit:
-                self._at_limit(fn, values)
+        """A new entry; None at a limit, and where tracing changed an object for real so that an old entry fits."""
+        mine, again, why = owners_of(fn, values), bool(self.records), ""
+        if again:
+            if self._at_limit(fn, values, mine):
                 return None
+            why = self.why(fn, values) if logs.enabled("recompiles") else ""
         _tracing.active = True
         try:
             made = self.translate(self, fn, values)
         finally:
             _tracing.active = False
+        if made is None:
+            return None
+        if again:
+            self._report_recompile(why)
+        made.owners = mine
         self.records.append(made)
         run = made.run
         whole = run if made.graph_module is not None and not made.breaks and not made.native else _whole(run)
         self.set_entries(((made.check, whole, run), *self.entries))
         return made
 
-    def _report_recompile(self, fn: FunctionType, values: tuple[Any, ...]) -> None:
+    def _report_recompile(self, why: str) -> None:
         logs.counters["recompiles"][self.name] += 1
-        if logs.enabled("recompiles"):
-            logs.log("recompiles", f"{self.name}: {self.why(fn, values)}")
+        if why:
+            logs.log("recompiles", f"{self.name}: {why}")
 
-    def _at_limit(self, fn: FunctionType, values: tuple[Any, ...]) -> None:
-        self.run_only = f"recompile limit of {self.options.config.recompile_limit} reached; last: {self.why(fn, values)}"
-        where = f"{self.code.co_filename}:{self.code.co_firstlineno}"
-        message = f"tinytorch.compile: {self.name} ({where}): {self.run_only}. It runs eager for new inputs from now on."
+    def _is_full(self, fn: FunctionType, values: tuple[Any, ...]) -> bool:
+        if self.run_only or not self.full:
+            return bool(self.run_only)
+        mine = owners_of(fn, values)
+        return any(same(mine, o) for o in self.full)
+
+    def _at_limit(self, fn: FunctionType, values: tuple[Any, ...], mine: Owners) -> bool:
+        """Whether this call's model, or all together, have as many entries as they may; loudly."""
+        config = self.options.config
+        own = sum(same(mine, r.owners) for r in self.records) >= config.recompile_limit
+        if not own and (len(self.records) < config.accumulated_recompile_limit or self._forget_gone()):
+            return False
+        limit = config.recompile_limit if own else config.accumulated_recompile_limit
+        whose = " for this model" if own and mine else ""
+        reason = f"recompile limit of {limit} reached{whose}; last: {self.why(fn, values)}"
+        message = f"tinytorch.compile: {self._place()}: {reason}. It runs eager for new inputs from now on."
         if self.options.fullgraph:
             raise RecompileLimit(message)
+        if own and mine:
+            self.full.append(mine)
+        else:
+            self.run_only = reason
         warn(message)
+        return True
+
+    def _place(self) -> str:
+        return f"{self.name} ({self.code.co_filename}:{self.code.co_firstlineno})"
+
+    def _forget_gone(self) -> bool:
+        """Make room where models are gone; a program that makes new ones without end is told so."""
+        left = [r for r in self.records if gone(r.owners)]
+        if left:
+            warn(f"tinytorch.compile: {self._place()}: {len(self.records)} entries; those of models that are gone are forgotten.")
+        self._forget(left)
+        return bool(left)
+
+    def _forget(self, records: list[Captured]) -> None:
+        checks = {r.check for r in records}
+        self.records = [r for r in self.records if r.check not in checks]
+        self.set_entries(tuple(e for e in self.entries if e[0] not in checks))
 
     def _contradiction(self, made: Captured, fn: FunctionType, values: tuple[Any, ...]) -> Any:
         """Guards that do not hold for the very call they were made from: never loop on them."""
         why = first_failure(made.guards, ("F", *self.arguments), made.namespace, (fn, *values))
         warn(f"tinytorch.compile: {self.name}: a guard does not hold for the call it was made from: {why}; runs eager")
-        self.records.remove(made)
-        self.set_entries(tuple(e for e in self.entries if e[0] is not made.check))
+        self._forget([made])
         self.run_only = "a guard contradicted itself"
         return self.native(fn, values)
 

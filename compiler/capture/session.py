@@ -73,8 +73,8 @@ class Session:
         self.reason: Unsupported | None = None
 
     # --- tracing ---
-    def capture(self) -> Captured:
-        """Trace, and trace again up to a break."""
+    def capture(self) -> Captured | None:
+        """Trace, and trace again up to a break; None where a trace changed an object for real and an old entry fits now."""
         started = time.perf_counter()
         modes = get_modes()
         try:
@@ -84,6 +84,8 @@ class Session:
                     break
                 except SpecializeError as e:
                     self.cache.sizes.pinned |= e.places
+                    if not e.places and self.cache.fits(self.fn, self.values):
+                        return None
                 except Unsupported as e:
                     if self.stop_at is not None and self.at_step <= self.stop_at:
                         if self._stop_earlier(e):
@@ -133,6 +135,7 @@ class Session:
         tx = self.tx = Tracer(self.config, self.cache.sizes)
         self.traces.append(tx)
         tx.modes = modes
+        tx.others = bool(self.cache.entries)
         self.at_step = 0
         fn = tx.wrap(self.fn, name("F"))
         assert isinstance(fn, UserFunction)

@@ -89,6 +89,7 @@ class Tracer:
         self.outcomes: float = 1  # how many ways the random decisions of this trace could go
         self.released: list[tuple[TensorValue, Value | None]] = []  # gradients dropped before anything can go wrong
         self.strict: bool | None = None  # what error_on_graph_break said
+        self.others = False  # whether the code has entries, of which one may fit once an object has changed for real
         self.steps = 0
         self.dropped: list[GeneratorValue] = []  # that the program let go of before their end
         self.outer_step = 0  # which instruction of the outermost frame is being traced, counted as they are run

@@ -257,8 +257,11 @@ def prepare(tx: Tracer, optimizer: Value, has_gradient: Value = NONE) -> Value:
         given = known.attrs["grad"]
         return given is not None and not _is_none(realize(tx, given))
 
+    had = len(obj.state)
     with dispatch.use(None):
         obj.prepare(will_have)
+    if tx.others and len(obj.state) > had:  # the step of another optimizer may serve this one too
+        raise SpecializeError(frozenset())
     state = tx.by_id.get(id(obj.state))
     if isinstance(state, DictValue):
         state.refresh()

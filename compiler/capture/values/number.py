@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class SpecializeError(Exception):
-    """The trace needs the numbers at these places as constants: start again, with a guard on their values."""
+    """The trace needs the numbers at these places as constants: start again, with a guard on their values.  Without places:
+    an object has changed for real, so that another entry may fit."""
 
     def __init__(self, places: frozenset[str]) -> None:
         super().__init__(", ".join(sorted(places)))
