@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from llvmlite import ir
 
-from codegen_numba import target
+from codegen_numba import parallel, target
 from codegen_numba.intrinsics import Word
 from codegen_numba.types import CPointer, IntegerLiteral, Type, boolean, float64, int64, uint64
 
@@ -51,15 +51,15 @@ def lower(
         for a in fn.args:
             if isinstance(a.type, ir.PointerType):
                 a.add_attribute("noalias")
-    Walk(fn, params, words).body(ast.parse(text).body[0].body)  # type: ignore[attr-defined]
+    Walk(fn, params, words, alias).body(ast.parse(text).body[0].body)  # type: ignore[attr-defined]
     return module, fn
 
 
 class Walk:
     """One function: ``visit_X`` writes a statement, ``expr_X`` an expression, named after the classes of ``ast``."""
 
-    def __init__(self, fn: ir.Function, params: list[tuple[str, Type]], words: dict[str, Any]) -> None:
-        self.words = words
+    def __init__(self, fn: ir.Function, params: list[tuple[str, Type]], words: dict[str, Any], alias: bool) -> None:
+        self.words, self.alias = words, alias
         self.b = ir.IRBuilder(fn.append_basic_block("entry"))
         self.places: dict[str, tuple[Type, ir.Value]] = {}
         self.loops: list[Loop] = []
@@ -164,6 +164,7 @@ class Walk:
         first, stop = (Value(int64, I64(0)), *bounds)[-2:]
         at = self.room(int64)
         self.b.store(first.v, at)
+        before = len(self.b.function.blocks)
         head, inside, again, done = (self.b.append_basic_block(n) for n in ("for", "do", "next", "endfor"))
         self.b.branch(head)
         self.b.position_at_end(head)
@@ -178,7 +179,9 @@ class Walk:
         self.inside(inside, Loop(again, done), s.body)
         self.b.position_at_end(again)
         self.b.store(self.b.add(self.b.load(at), step.v, flags=["nsw"]), at)
-        self.b.branch(head)
+        back = self.b.branch(head)
+        if parallel.is_promised(s.body) and not self.alias:
+            parallel.promise(back, self.b.function.blocks[before:])
         self.b.position_at_end(done)
 
     def inside(self, block: ir.Block, loop: Loop, lines: list[ast.stmt]) -> None:

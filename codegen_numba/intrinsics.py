@@ -15,7 +15,7 @@ from typing import Any
 from llvmlite import ir
 from llvmlite.ir.instructions import FastMathFlags
 
-from codegen_numba import blas, bypass, math, product, random_rows, transpose, trig, types
+from codegen_numba import blas, bypass, math, parallel, product, random_rows, transpose, trig, types
 from codegen_numba.llvm import F32, F64, Machine, V
 
 NAMES: dict[str, Any] = {}
@@ -430,6 +430,9 @@ def _gathered(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
 
 NAMES["product"] = Word("product", _pointers(0, 3, 7), _product)
 NAMES["gathered"] = Word("gathered", _pointers(0, 3, 6, 8), _gathered)
+
+
+NAMES[parallel.WORD] = Word(parallel.WORD, lambda *args: None if args else types.void(), lambda *_: None)
 
 
 def _philox_row(builder: ir.IRBuilder, signature: Any, values: Any) -> None:

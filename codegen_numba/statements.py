@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from codegen_numba import analysis, bypass, joined, memo, random_rows, spell, streams
+from codegen_numba import analysis, bypass, joined, memo, parallel, random_rows, spell, streams
 from codegen_numba.accumulate import Accumulators
 from codegen_numba.analysis import Body, Keep, Recall
 from codegen_numba.names import Names, Text
@@ -225,12 +225,16 @@ class Statements(Names):
 
     def straight_loops(self, axis: str, body: Body, low: str, high: str) -> None:
         """A map loop over a body without loops, or several if it would follow too many streams."""
-        for piece in streams.apart(body):
+        dims = (n for b in self.buffers.values() for n in b.shape)
+        ranges = streams.facts(dims, {Symbol(a): self.ranges[Symbol(a)] for a in self.axes})
+        for piece in streams.apart(body, axis, ranges):
             found = [s for s in piece if self.goes_around(s, axis)]
             if found and not random_rows.draws(piece, axis):
                 self.loop_around(axis, piece, low, high, found)
                 continue
             with self.straight(axis, piece, low, high):
+                if streams.hidden(piece, axis):
+                    self.out(f"{parallel.WORD}()")
                 self.body(piece)
 
     def goes_around(self, s: Stmt, axis: str) -> bool:
