@@ -185,3 +185,25 @@ def test_data_dependent_shapes_break() -> None:
     compiled = Counted(f)
     assert same(compiled(x), f(x))
     assert "TT0103" in compiled.breaks()
+
+
+def test_the_text_of_an_error_shows_numbers() -> None:
+    """Also where the program catches it: the sizes it read are guarded."""
+
+    def f(x, i):
+        try:
+            return x[i] + 1, ""
+        except IndexError as e:
+            return x, str(e)
+
+    def shaped(x, n):
+        try:
+            return x.reshape(n, 2), ""
+        except RuntimeError as e:
+            return x, str(e)
+
+    for fn in (f, shaped):
+        compiled = Counted(fn, dynamic=True)
+        for n, i in ((3, 2), (3, 7), (4, 9), (5, 9), (7, 3)):
+            x = torch.ones(n)
+            assert same(compiled(x, i), fn(x, i)), (n, i)

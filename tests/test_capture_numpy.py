@@ -106,3 +106,30 @@ def test_array_guards() -> None:
     for a, n in ((INPUTS["float32"], 1), (INPUTS["float32"] + 1, 1), (INPUTS["float64"], 2), (INPUTS["transposed"], 3)):
         compiled(a)
         assert len(compiled.entries) == n
+
+
+def outside(a):
+    return a[1:], len(a), a.dtype.str, a * 2
+
+
+def inside(a):
+    wide = a.astype(np.longdouble)
+    return np.asarray(a, ">f8") + 1, a.astype(">f4"), wide[1:].max(), wide.dtype.str, np.zeros(3, ">i4")
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">i8", "longdouble", "O", "f4"])
+@pytest.mark.parametrize("fn", [outside, inside])
+def test_arrays_over_which_no_tensor_can_lie(fn: Any, dtype: str) -> None:
+    """Bytes in another order, types that tensors have not: read as tensors they would be other numbers."""
+    a = np.arange(4).astype(dtype)
+    for want, got in zip(fn(a), Counted(fn)(a), strict=True):
+        assert str(want) == str(got) and getattr(want, "dtype", None) == getattr(got, "dtype", None)
+
+
+def test_a_tensor_of_an_array_is_what_was_asked_for() -> None:
+    def f(a):
+        return torch.as_tensor(a, torch.float64), torch.tensor(a, requires_grad=True), torch.tensor(a).stride()
+
+    a = np.asfortranarray(np.ones((2, 3), np.float32))
+    (wide, leaf, stride), got = f(a), Counted(f)(a)
+    assert got[0].dtype is wide.dtype and got[1].requires_grad and leaf.requires_grad and got[2] == stride == (3, 1)

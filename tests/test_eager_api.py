@@ -58,6 +58,12 @@ def test_numpy_meets_tensors() -> None:
         torch.from_numpy(np.array(["a"]))
     with pytest.raises(ValueError, match="negative"):
         torch.from_numpy(n[::-1])
+    for make in (torch.from_numpy, torch.tensor, torch.as_tensor):
+        with pytest.raises(ValueError, match="byte order"):
+            make(n.astype(">f4"))
+    with pytest.raises(ValueError, match="multiple of the element byte size"):
+        torch.from_numpy(np.zeros(4, [("a", "u1"), ("b", "f4")])["b"])
+    assert torch.from_numpy(np.ma.array([1.0, 2.0], mask=[0, 1])).sum() == 3
     with pytest.raises(RuntimeError, match="detach"):
         x.requires_grad_().numpy()
 

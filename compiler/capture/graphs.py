@@ -8,6 +8,7 @@ An exception that the operation raises on fakes is the program's own.  Read next
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from compiler.capture.values.objects import ObjectValue, Observed, OpaqueValue
 from compiler.capture.values.sequence import ListValue, SliceValue, TupleValue
 from compiler.capture.values.tensor import SymIntValue, TensorValue
 from compiler.errors import Unsupported
+from compiler.ir import meta
 from compiler.sym.env import SymInt
 from tinytorch import autograd, dispatch
 from tinytorch.dtypes import float64, int64
@@ -161,7 +163,23 @@ def run_on_fakes(tx: Tracer, fn: Callable[..., Any], args: list[Any], kwargs: di
             breaks.unsupported(breaks.DYNAMIC_OUTPUT, str(e))
         if isinstance(e, RuntimeError) and str(e).endswith("the value of a traced tensor is not known"):
             breaks.unsupported(breaks.LOOKS_AT_VALUES, f"{getattr(fn, '__name__', fn)} looks at values: {e}")
-        tx.raise_native(e)
+        tx.raise_native(_in_numbers(tx, fn, args, kwargs, e))
+
+
+def _in_numbers(tx: Tracer, fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], error: Exception) -> Exception:
+    """The error as the program would read it: sizes that its text mentions are those of this call, and guarded."""
+    words = set(re.findall(r"\w+", str(error)))
+    sizes = {s for s in meta.symbols_in((args, kwargs)) if str(s) in words}
+    if not sizes:
+        return error
+    for s in sizes:
+        tx.shape_env.specialize(s, "text of an error")
+    try:
+        with dispatch.use(tx.interp):
+            fn(*args, **kwargs)
+    except Exception as e:
+        return e
+    return error
 
 
 def _as_break(e: Unsupported) -> Any:

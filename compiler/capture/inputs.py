@@ -14,7 +14,7 @@ import numpy as np
 
 from compiler.capture.sizes import size_form
 from compiler.capture.source import Source
-from compiler.capture.values.array import ArrayValue
+from compiler.capture.values.array import ArrayValue, has_tensors
 from compiler.capture.values.base import Value
 from compiler.capture.values.number import NumberValue
 from compiler.capture.values.tensor import TensorValue
@@ -54,7 +54,7 @@ def tensor_input(tx: Tracer, obj: Tensor, source: Source) -> Value:
 
 def is_plain_array(obj: Any) -> bool:
     """Whether a tensor can lie over the array's memory."""
-    return type(obj) is np.ndarray and obj.dtype.kind in "biufc" and all(s >= 0 for s in obj.strides)
+    return type(obj) is np.ndarray and has_tensors(obj.dtype) and all(s >= 0 and s % obj.itemsize == 0 for s in obj.strides)
 
 
 def array_input(tx: Tracer, obj: Any, source: Source) -> Value:

@@ -44,7 +44,7 @@ def array_of(data: Any, dtype: DType | None) -> Any:
     """A new NumPy array; Python floats take the default type, ints int64."""
     if isinstance(data, np.ndarray | np.generic):
         found = np.array(data, order="C")
-        dtypes.from_numpy(found.dtype)
+        _check_type(found.dtype)
     elif isinstance(data, bool | int | float | complex):
         found = np.array(data, _wide_type([data], dtype).np)
     else:
@@ -76,6 +76,8 @@ def _array_of_sequence(data: Any, dtype: DType | None) -> Any:
     shape = _walk(data, leaves, 0)
     if any(isinstance(v, np.generic) for v in leaves):
         found = np.array(leaves).reshape(shape)
+        if dtype is None:
+            _check_type(found.dtype)
         return (
             found
             if all(isinstance(v, np.generic) for v in leaves)
@@ -131,14 +133,31 @@ def from_numpy(array: Any) -> Tensor:
     """A CPU tensor sharing the array's memory; TypeError for types no tensor has.  Mirrors ``torch.from_numpy``."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
-    if dtypes.from_numpy(array.dtype) in (dtypes.uint32, dtypes.uint64):
+    if _check_type(array.dtype) in (dtypes.uint32, dtypes.uint64):
         raise TypeError(f"can't convert np.ndarray of type {array.dtype}")
+    if any(s % array.itemsize for s in array.strides):
+        raise ValueError(
+            "given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate the memory."
+        )
     if any(s < 0 for s in array.strides):
         raise ValueError(
             "At least one stride in the given numpy array is negative, and tensors with negative strides are not "
             "currently supported. (You can probably work around this by making a copy of your array with array.copy().)"
         )
+    if type(array) is not np.ndarray:  # a subclass computes in its own way
+        array = array.view(np.ndarray)
     return dispatch.constant(Tensor._wrap(array, cpu))
+
+
+def _check_type(dtype: np.dtype[Any]) -> DType:
+    """The type of a NumPy array's elements, which kernels read as this machine writes them."""
+    found = dtypes.from_numpy(dtype)
+    if not dtype.isnative:
+        raise ValueError(
+            "given numpy array has byte order different from the native byte order. Conversion between byte orders is "
+            "currently not supported."
+        )
+    return found
 
 
 # --- from shapes ------------------------------------------------------------------------------------------------------

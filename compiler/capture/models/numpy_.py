@@ -16,7 +16,7 @@ import tinytorch as torch
 from compiler.capture import breaks, graphs
 from compiler.capture.models.registry import model
 from compiler.capture.protocol import attributes, calls
-from compiler.capture.values.array import ArrayValue
+from compiler.capture.values.array import ArrayValue, has_tensors
 from compiler.capture.values.base import FALSE, ConstantValue, NotConstantError, Value, realize
 from compiler.capture.values.function import BoundMethod, BuiltinValue
 from compiler.capture.values.sequence import ListValue, SliceValue, TupleValue
@@ -124,6 +124,8 @@ def compute(tx: Tracer, numpy_fn: Any, name: str, args: tuple[Value, ...], kwarg
         breaks.unsupported(breaks.NUMPY_CALL, f"numpy {name} of values that are not known")
     except Exception as e:
         tx.raise_native(e)
+    if isinstance(wanted, np.ndarray | np.generic):
+        known(wanted.dtype)
     kwargs.pop("dtype", None)  # the wanted type says it
     _check_range(tx, args)
     wide = [_operand(tx, a, wanted, name) for a in args]
@@ -188,6 +190,24 @@ def _as_array(tx: Tracer, found: Value, wanted: Any, name: str) -> Value:
     return ArrayValue(found, scalar=isinstance(wanted, np.generic))
 
 
+def known(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """A type that tensors have, and that NumPy would give them; others end the graph."""
+    if not has_tensors(dtype):
+        breaks.unsupported(breaks.NUMPY_CALL, f"an array of {dtype!r}")
+    return dtype
+
+
+def _of_array(fn: Any) -> Any:
+    """A model of a method, for arrays that capture knows: others (of objects, say) are NumPy's own affair."""
+
+    def run(tx: Tracer, a: Value, *args: Value, **kwargs: Value) -> Value:
+        if not isinstance(a, ArrayValue):
+            breaks.unsupported(breaks.NUMPY_CALL, f"a method of {a.describe()}, over which no tensor can lie")
+        return fn(tx, a, *args, **kwargs)  # type: ignore[no-any-return]
+
+    return run
+
+
 # --- registration -----------------------------------------------------------------------------------------------------
 def _function(numpy_fn: Any, name: str) -> Any:
     def run(tx: Tracer, *args: Value, **kwargs: Value) -> Value:
@@ -214,7 +234,7 @@ for _name in (*FUNCTIONS, *_MAKERS):
 
 def new_array(tx: Tracer, made: Any) -> Value:
     """An array of known elements: made anew by the graph in every call."""
-    if made.dtype.kind not in "biufc" or made.size > 4096 and not (made == made.flat[0]).all():
+    if not has_tensors(made.dtype) or made.size > 4096 and not (made == made.flat[0]).all():
         breaks.unsupported(breaks.NUMPY_CALL, "a large or unusual array made inside")
     dtype = ConstantValue(dtypes.from_numpy(made.dtype))
     if made.size and (made == made.flat[0]).all():
@@ -297,10 +317,11 @@ def _inplace(slot: str, name: str) -> Any:
 
 for _slot, _name in _BINARY.items():
     if hasattr(np.ndarray, f"__i{_slot}__") and _slot != "matmul":
-        model(getattr(np.ndarray, f"__i{_slot}__"))(_inplace(_slot, _name))
+        model(getattr(np.ndarray, f"__i{_slot}__"))(_of_array(_inplace(_slot, _name)))
 
 
 @model(np.ndarray.__getitem__)
+@_of_array
 def getitem(tx: Tracer, a: ArrayValue, key: Value) -> Value:
     try:
         wanted = a.dummy()[_index_dummy(tx, key)]
@@ -337,6 +358,7 @@ def _index(tx: Tracer, key: Value) -> Value:
 
 
 @model(np.ndarray.__setitem__)
+@_of_array
 def setitem(tx: Tracer, a: ArrayValue, key: Value, v: Value) -> Value:
     new = v.tensor if isinstance(v, ArrayValue) else v
     if isinstance(new, ListValue):
@@ -346,15 +368,15 @@ def setitem(tx: Tracer, a: ArrayValue, key: Value, v: Value) -> Value:
 
 
 @model(np.ndarray.__len__)
+@_of_array
 def length(tx: Tracer, a: ArrayValue) -> Value:
     return tx.from_python(len(a.dummy()))
 
 
 @model(np.ndarray.astype)
+@_of_array
 def astype(tx: Tracer, a: ArrayValue, dtype: Value, **kwargs: Value) -> Value:
-    wanted = np.dtype(calls.constant_of(tx, dtype))
-    if wanted.kind not in "biufc":
-        breaks.unsupported(breaks.NUMPY_CALL, f"an array of {wanted}")
+    wanted = known(np.dtype(calls.constant_of(tx, dtype)))
     found = graphs.call_method(tx, "to", [a.tensor, ConstantValue(dtypes.from_numpy(wanted))], {})
     copied = graphs.call_method(tx, "clone", [found], {})
     assert isinstance(copied, TensorValue)
@@ -390,9 +412,7 @@ for _maker in (torch.tensor, torch.as_tensor):
     def _tensor_of(tx: Tracer, data: Value, *args: Value, _maker: Any = _maker, **kwargs: Value) -> Value:
         if not isinstance(data, ArrayValue):
             return graphs.call(tx, _maker, [data, *args], dict(kwargs))
-        found: Value = data.tensor
-        if "dtype" in kwargs:
-            found = graphs.call_method(tx, "to", [found, kwargs["dtype"]], {})
-        return graphs.call_method(tx, "clone", [found], {}) if _maker is torch.tensor else found
+        found = graphs.call_method(tx, "contiguous", [data.tensor], {}) if _maker is torch.tensor else data.tensor
+        return graphs.call(tx, _maker, [found, *args], dict(kwargs))
 
     model(_maker)(_tensor_of)

@@ -13,10 +13,16 @@ import numpy as np
 
 from compiler.capture.values.base import Value
 from compiler.capture.values.tensor import TensorValue
+from tinytorch.dtypes import BY_NAME
 
 if TYPE_CHECKING:
     from compiler.capture.emit import Emitter
     from compiler.capture.source import Source
+
+
+def has_tensors(dtype: np.dtype[Any]) -> bool:
+    """Whether tensors can be of an array's type: one of theirs, its bytes in this machine's order."""
+    return dtype.kind in "biufc" and dtype.isnative and dtype.name in BY_NAME
 
 
 class ArrayValue(Value):
