@@ -265,7 +265,7 @@ class Builder(HostText):
 
     def _template_slot(self, x: Any, t: Template, step: int, parts: Any) -> Any:
         if isinstance(x, ArrayView):
-            return self.address(x.buffer, (known(x.offset) or 0) * self.buffers[x.buffer].dtype.itemsize)
+            return self.address(x.buffer, x.offset * self.buffers[x.buffer].dtype.itemsize)
         if isinstance(x, Packed):
             return self._scratch(("work", "packed", x.view), x.bytes)
         if isinstance(x, tuple):

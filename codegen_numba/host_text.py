@@ -34,6 +34,7 @@ class HostText(Places):
     lines: list[str] = field(default_factory=list)
     namespace: dict[str, Any] = field(default_factory=dict)
     views: list[tuple[ArrayView, str]] = field(default_factory=list)
+    looked: bool = False  # a library call looks at a temporary, which without elements needs a block to lie in too
 
     # --- arrays for library calls, and results ---
     def _extern(self, step: Extern) -> None:
@@ -51,6 +52,7 @@ class HostText(Places):
             return self._of_array(f"a{self.inputs[root]}", self.buffers[root], v)
         if id(root) in self.memory.kept:
             return self._of_array(self.outputs[id(root)], root.buffer, v)
+        self.looked = True
         shape, strides = _tuple(v.shape), _tuple([s * dtype.itemsize for s in v.stride])
         kind = self._constant(dtype.np)
         at = f"{root.offset} + {text_of(v.offset * dtype.itemsize)}"
@@ -124,8 +126,7 @@ class HostText(Places):
         if isinstance(arena, list):
             body += arena
         body.append("c = contexts.pop() if contexts else new()")
-        wanted = arena or self.views  # views of temporaries without elements need a block to be views of
-        needs = "top" if isinstance(arena, list) and arena else str(arena) if isinstance(arena, int) and wanted else ""
+        needs = "top" if isinstance(arena, list) and arena else str(arena) if isinstance(arena, int) and (arena or self.looked) else ""
         if needs:
             body.append(f"base = take(c, {needs})")
         if table.variable:
@@ -152,7 +153,7 @@ class HostText(Places):
         """Everything the host function names."""
         table, views, messages = self.table, self.views, self.messages
         moves = np.array(
-            [[table.word(m), table.word(base), by] for m, base, by in self.derived] or [[0, 0, 0]], np.int64
+            [[table.word(m), table.word(base), table.word(by)] for m, base, by in self.derived] or [[0, 0, 0]], np.int64
         )
         fixed = [(table.word(m), m, v() if callable(v) else v) for m, v in table.fixed]
         rooms = [(w, 8 * v) for w, m, v in fixed if isinstance(m, tuple) and m[0] == "room"]

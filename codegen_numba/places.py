@@ -24,7 +24,7 @@ class Places:
     tune: Tune
     table: Table = field(default_factory=Table)
     privates: list[tuple[Any, Int]] = field(default_factory=list)  # (meaning, bytes) of private copies
-    derived: list[tuple[Any, Any, int]] = field(default_factory=list)  # words that are others plus a number of bytes
+    derived: list[tuple[Any, Any, Any]] = field(default_factory=list)  # words that are sums of two others
     outputs: dict[int, str] = field(default_factory=dict)  # id of a kept chunk -> its variable
 
     def __post_init__(self) -> None:
@@ -58,9 +58,9 @@ class Places:
         self.temporaries = temporaries
         self.arena = layout.place(temporaries)
 
-    def address(self, name: str, moved: int = 0) -> Any:
+    def address(self, name: str, moved: Int = 0) -> Any:
         """The meaning of the word with a buffer's address, or of the place ``moved`` bytes on."""
-        if moved:
+        if known(moved) != 0:
             return self._moved(self.address(name), moved)
         root = self.memory.root(name)
         if isinstance(root, str):
@@ -71,13 +71,13 @@ class Places:
             return self.table.fix(("arena", root.offset), root.offset)
         return self.table.vary(("arena", root.offset), f"base + {root.offset}")
 
-    def _moved(self, base: Any, by: int) -> Any:
-        if base[0] == "arena" and isinstance(base[1], int):
+    def _moved(self, base: Any, by: Int) -> Any:
+        if base[0] == "arena" and isinstance(base[1], int) and isinstance(by, int):
             return self.table.fix(("arena", base[1] + by), base[1] + by)
         meaning = ("moved", base, by)
         if meaning not in self.table:
             self.table.fix(meaning, 0)
-            self.derived.append((meaning, base, by))
+            self.derived.append((meaning, base, self.table.number(by)))
         return meaning
 
     def _scratch(self, meaning: Any, size: Int) -> Any:

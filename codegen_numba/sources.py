@@ -18,7 +18,7 @@ PREPARE = Source(
     "    for k in range(start, stop):\n"
     f"        table[{FIRST} + k] = as_pointer(table[{FIRST} + k])[{runtime.DATA_WORD or 0}]\n"
     "    for k in range(count):\n"
-    "        table[moves[3 * k]] = table[moves[3 * k + 1]] + moves[3 * k + 2]\n",
+    "        table[moves[3 * k]] = table[moves[3 * k + 1]] + table[moves[3 * k + 2]]\n",
     (("table", "int64"), ("moves", "int64"), ("count", "size")),
     alias=True,
     pool=True,

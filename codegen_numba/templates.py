@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from codegen_numba import attention, convolution, direct, flash, packed
-from codegen_numba.analysis import known
 from codegen_numba.matmul import Template, matmul
-from compiler.loop.ir import ArrayView, Buffer, Extern
+from compiler.loop.ir import Buffer, Extern
 
 Maker = Callable[[Extern, Mapping[str, Buffer]], "list[Template] | None"]
 Own = Callable[[Extern, Mapping[str, Buffer], bool], "list[Template] | None"]
@@ -31,8 +30,7 @@ OWN: dict[str, Own] = {"matmul": packed.matmul, "conv": direct.forward, "conv_in
 def of(step: Extern, buffers: Mapping[str, Buffer], way: str = "") -> list[Template] | None:
     """``way``: "own", "library", or whichever should be faster."""
     make, own = BY_ROW.get(step.fn), OWN.get(step.fn)
-    views = [v for v in (*step.args, *step.outs) if isinstance(v, ArrayView)]
-    if make is None or any(known(v.offset) is None for v in views):
+    if make is None:
         return None
     made = own(step, buffers, way == "own") if own is not None and way != "library" else None
     return made or make(step, buffers)

@@ -150,3 +150,23 @@ def test_how_many_rows_there_are_may_vary() -> None:
     (only,) = plans
     kernels = set(build(only, Config()).kernels)
     assert {"pack", "narrow"} <= kernels and "matmul" not in kernels
+
+
+@pytest.mark.parametrize("count", [2, 6], ids=["BLAS", "packed once"])
+def test_operands_and_results_that_begin_where_a_size_says(count: int) -> None:
+    """Pieces of inputs, results and temporaries, a symbolic number of elements from their first."""
+    torch.compiler.reset()
+    w = torch.from_numpy(layout(2 * lanes(), 2 * lanes(), "plain") / 8)
+
+    def fn(x: Any) -> Any:
+        h = torch.cat([x[t] @ w for t in range(count)])
+        y = torch.tanh(h).view(count, x.shape[1], -1)
+        return h, [torch.tanh(y[t] @ w) for t in range(count)]
+
+    compiled = torch.compile(fn, dynamic=True, fullgraph=True)
+    for rows in (7, 3, 90, 1):
+        x = torch.from_numpy(RNG.normal(size=(count, rows, 2 * lanes())).astype(np.float32))
+        with logs.collecting() as made:
+            torch.testing.assert_close(compiled(x), fn(x), rtol=1e-4, atol=1e-5)
+        for topic, name, text, *_ in made:
+            assert topic != "kernels" or name != "host" or "x0(" not in text  # no call of NumPy
