@@ -107,9 +107,13 @@ class Case:
     def input(self, then: Following | None) -> Problem:
         """Windows that lie ``stride`` apart cover an input pixel or not: pixels of one remainder share their taps, and are a
         problem of their own, of stride one."""
-        made = [self._class(then, y, x) for y in self._classes(0) for x in self._classes(1)]
-        made.sort(key=lambda p: -p.depth * p.columns)
-        return replace(made[0], others=tuple(made[1:]))
+        first, *others = (p for p, *_ in self.pieces(then))
+        return replace(first, others=tuple(others))
+
+    def pieces(self, then: Following | None) -> list[tuple[Problem, Remainder, Remainder]]:
+        """The problem of each remainder along y and x, the longest first."""
+        made = [(self._class(then, y, x), y, x) for y in self._classes(0) for x in self._classes(1)]
+        return sorted(made, key=lambda m: -m[0].depth * m[0].columns)
 
     def _classes(self, d: int) -> list[Remainder]:
         return remainders(self.x.shape[2 + d], self.w.shape[2 + d], self.stride[d], self.padding[d], self.dilation[d])

@@ -26,7 +26,7 @@ from codegen_cupy.nest import value_at
 from codegen_cupy.schedule import Schedule
 from codegen_cupy.sources import sources
 from codegen_cupy.spell import memory_type
-from compiler.loop.ir import Buffer
+from compiler.loop.ir import Buffer, Kernel
 from tinytorch.dtypes import DType, bfloat16, float16, float32
 
 #: What a block may use of shared memory on compute capability 9.0 (8.0 allows 163 KiB).
@@ -154,6 +154,7 @@ class Problem:
     types: Mapping[str, DType] = field(default_factory=dict)  # of the operands' buffers, where not ``dtype``
     piece: bool = False  # of a result whose rest other problems make
     others: tuple[Problem, ...] = ()  # those
+    before: tuple[Step, ...] = ()  # what lays out operands first, in memory that is free again behind the product
 
     @property
     def tensor(self) -> bool:
@@ -193,20 +194,27 @@ def possible(p: Problem, t: Tiles) -> bool:
 
 def launches(p: Problem, t: Tiles, *, strict: bool = False) -> list[Step]:
     """The product under a schedule."""
+    free = [Release(s.name) for s in p.before if isinstance(s, Memory)]
     if t.parts == 1:
         made = [(q, *write(q, t, strict=strict)) for q in (p, *p.others)]
-        return [launch(q, t, source, buffers) for q, source, buffers in made]
+        return [*p.before, *(launch(q, t, source, buffers) for q, source, buffers in made), *free]
     total = p.batch * p.rows * p.columns
     name = f"{p.following.name}_parts"
     parts = stored(name, float32, (t.parts, total), (total, 1), 0)
     source, buffers = write(replace(p, following=parts, coordinates=(Coordinate("part", t.parts, total), *p.coordinates)), t)
-    steps: list[Step] = [Memory(name, float32, (t.parts, total), (total, 1)), launch(p, t, source, buffers)]
-    arguments = {**p.following.arguments, "Parts": name}
-    for s in sources(joined_parts(p.following, t.parts, total), {}, strict=strict).sources:
+    steps: list[Step] = [*p.before, Memory(name, float32, (t.parts, total), (total, 1)), launch(p, t, source, buffers), *free]
+    joined = joined_parts(p.following, t.parts, total)
+    return [*steps, *launched(joined, {**p.following.arguments, "Parts": name}, strict=strict), Release(name)]
+
+
+def launched(kernel: Kernel, arguments: Mapping[str, str], *, aligned: bool = True, strict: bool = False) -> list[Launch]:
+    """The launches of a kernel of known sizes."""
+    out = []
+    for s in sources(kernel, {}, aligned=aligned, strict=strict).sources:
         scratch = tuple(value_at(x.items, {}) * x.itemsize for x in s.scratch)
         blocks = min(value_at(s.work, {}), s.max_blocks)
-        steps.append(Launch(s, (blocks, s.split), tuple(arguments[b] for b in s.buffers), (), scratch))
-    return [*steps, Release(name)]
+        out.append(Launch(s, (blocks, s.split), tuple(arguments[b] for b in s.buffers), (), scratch))
+    return out
 
 
 def launch(p: Problem, t: Tiles, source: Source, buffers: tuple[str, ...]) -> Launch:

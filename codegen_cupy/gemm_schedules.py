@@ -7,8 +7,10 @@ first is taken.  Read next: ``gemm``.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from codegen_cupy.gemm import SHARED_LIMIT, Problem, Tiles, possible
+from codegen_cupy.host import Launch, Memory
 from codegen_cupy.schedule import MULTIPROCESSORS
 from tinytorch.dtypes import float32
 
@@ -45,10 +47,16 @@ def grouped_tiles(p: Problem, m: int, n: int, stages: int = 4, parts: int = 0) -
 def _filled(p: Problem, t: Tiles, parts: int) -> Tiles:
     """With so many blocks to a depth; if 0, with what costs least: one, or as many as make rounds of blocks whole."""
     if parts or p.piece:
-        return replace(t, parts=parts or 1)
+        return _short(p, replace(t, parts=parts or 1))
     blocks, most = -(-p.rows // t.m) * -(-p.columns // t.n) * p.batch, -(-p.depth // t.k) // 8
     counts = {max(1, min(most, MULTIPROCESSORS * n // blocks)) for n in (1, 2, 3, 4)}
-    return min((replace(t, parts=c) for c in sorted({1, *counts})), key=lambda t: cost(p, t))
+    return min((_short(p, replace(t, parts=c)) for c in sorted({1, *counts})), key=lambda t: cost(p, t))
+
+
+def _short(p: Problem, t: Tiles) -> Tiles:
+    """With no more stages than a block has steps, and one for the products: the memory of others lets more blocks run at once."""
+    steps = max(-(-q.depth // (t.k * t.parts)) for q in (p, *p.others))
+    return replace(t, stages=max(2, min(t.stages, steps + 1)))
 
 
 def default_tiles(p: Problem, *, grouped: bool = False) -> Tiles:
@@ -62,6 +70,18 @@ def candidates(p: Problem, *, grouped: bool = False) -> list[Tiles]:
     if grouped and p.dtype is not float32:
         made += [min((grouped_tiles(p, m, n, s) for s in (4, 3)), key=lambda t: cost(p, t)) for m, n in GROUPED]
     return sorted((t for t in made if possible(p, t)), key=lambda t: cost(p, t))
+
+
+#: Of the plain problem's time, what the model must promise for one that lays out operands first: it was fitted to others.
+WORTH_LAYING = 0.85
+
+
+def cheaper(plain: Problem, laid: Problem | None, *, grouped: bool = False) -> Problem:
+    """Which of two problems with the same result is taken without measuring."""
+    if laid is None or not laid.tensor:
+        return plain
+    before, after = (min((whole_cost(p, t) for t in candidates(p, grouped=grouped)), default=inf) for p in (plain, laid))
+    return laid if after < WORTH_LAYING * before else plain
 
 
 #: Multiply-adds that a multiprocessor was seen to do in a clock: in plain float32, as tf32, in half types, by wgmma.
@@ -87,6 +107,13 @@ def cost(p: Problem, t: Tiles) -> float:
     join = ANOTHER_LAUNCH + 8 * t.parts * p.rows * p.columns * p.batch / WIRE if t.parts > 1 else 0
     copies = sum(n * p.dtype.itemsize for n, o in ((t.m, p.a), (t.n, p.b)) if getattr(o, "copied", False)) / CACHE
     return rounds * depth * max(products + fetches, copies) * (1 + 3 / warps) + join
+
+
+def whole_cost(p: Problem, t: Tiles) -> float:
+    """With the problem's other pieces, and what lays out operands: each launch, and each byte read and written."""
+    moved = sum(2 * s.items * s.dtype.itemsize for s in p.before if isinstance(s, Memory))
+    launches = sum(isinstance(s, Launch) for s in p.before)
+    return sum(cost(q, t) for q in (p, *p.others)) + moved / WIRE + launches * ANOTHER_LAUNCH
 
 
 def blocks_at_once(p: Problem, t: Tiles) -> int:

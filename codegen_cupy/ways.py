@@ -3,9 +3,9 @@
 Stage: codegen.  In: a ``Plan`` with known sizes.  Out: for some of its steps, what is done instead.  A kernel that the plan
 runs right behind a product, on each element of it, becomes part of the product's kernel (``following``), and the
 product itself is not stored unless something else wants it.  With ``config.autotune`` every way (the library and a kernel
-of its own, ours with several tiles, ours with an operand computed while it is loaded, ``preceding``) runs on the machine;
-ways with other results are thrown away, the fastest is kept.
-Read next: ``gemm``, ``convolution``, ``following``, ``preceding``, ``tune``.
+of its own, ours with several tiles, ours with an operand laid out first, ``channels_last``, or computed while it is loaded,
+``preceding``) runs on the machine; ways with other results are thrown away, the fastest is kept.
+Read next: ``gemm``, ``convolution``, ``channels_last``, ``following``, ``preceding``, ``tune``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from codegen_cupy import convolution, gemm, gemm_schedules, host, launch, tune, unfused
+from codegen_cupy import channels_last, convolution, gemm, gemm_schedules, host, launch, tune, unfused
 from codegen_cupy.following import Following, after, following
 from codegen_cupy.gemm import Problem
 from codegen_cupy.host import Call, Memory, Recipe, Release, Step, View
@@ -161,12 +161,18 @@ class Ways:
 
     def steps(self, pair: Pair, call: Call, problem: Problem) -> list[Step] | None:
         """Launches for the pair; None where it stays as it is."""
+        laid = channels_last.problem(call, problem.dtype, problem.following, aligned=self.aligned) if call.fn != "matmul" else None
+        if not self.tunes:
+            problem = gemm_schedules.cheaper(problem, laid, grouped=has_wgmma(self.emulate))
         options = gemm_schedules.candidates(problem, grouped=has_wgmma(self.emulate))[: MOST_TRIED if self.tunes else 1]
         if not options:
             return None
         make: dict[str, Callable[[], list[Step]]] = {gemm_schedules.label(t): partial(gemm.launches, problem, t, strict=self.strict) for t in options}
         if not self.tunes or problem.rows * problem.columns * problem.depth * problem.batch < WORTH:
             return None if call.fn == "matmul" else next(iter(make.values()))()
+        if laid is not None:
+            options = gemm_schedules.candidates(laid, grouped=has_wgmma(self.emulate))[:MOST_COMPUTED]
+            make |= {f"by channels, {gemm_schedules.label(t)}": partial(gemm.launches, laid, t, strict=self.strict) for t in options}
         if pair.before >= 0:
             first = partial(self.apart, (pair.before,))
             make = {name: lambda after=after: [*first(), *after()] for name, after in make.items()}  # type: ignore[misc]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -13,10 +14,11 @@ import pytest
 
 import tinytorch as torch
 import tinytorch.nn.functional as F
-from codegen_cupy import convolution, emulate, gemm, gemm_schedules, nvrtc, ways
+from codegen_cupy import channels_last, convolution, emulate, gemm, gemm_schedules, nvrtc, ways
 from codegen_cupy.gemm import Problem, Tiles
 from codegen_cupy.host import Call, Launch, Memory, Step, View
 from codegen_cupy.program import Program
+from compiler.config import config
 from compiler.loop.ir import Let
 from tinytorch import dtypes
 from tinytorch.ops import convolution as rows
@@ -275,6 +277,31 @@ def test_bias_and_activation_are_part_of_a_convolution(on_the_emulator: None, re
     assert recipes[-1] == ["Memory", "conv"]
 
 
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune-no-cudagraphs"])
+def test_training_through_convolutions_by_channels(on_the_emulator: None, ours: list[Problem], recipes: list[list[str]], monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """What lays images and weights out is part of the recipe, and what follows a convolution still does."""
+    monkeypatch.setattr(gemm_schedules, "WORTH_LAYING", float("inf"))
+    monkeypatch.setattr(ways.Contest, "won", lambda self, make: next((steps() for way, steps in make.items() if "by channels" in way), None))
+
+    def fn(x: Any, w1: Any, b: Any, w2: Any) -> Any:
+        return F.conv2d(F.relu(F.conv2d(x, w1, b, padding=1)), w2, stride=2).float().square().sum()
+
+    def gradients(fn: Callable[..., Any], device: str) -> list[np.ndarray]:
+        leaves = [a.detach().clone().to(device).requires_grad_() for a in given]
+        for _ in range(3 if device == "cuda" else 1):
+            for t in leaves:
+                t.grad = None
+            fn(*leaves).backward()
+        return [t.grad.cpu().float().numpy() for t in leaves]
+
+    shapes = (2, 8, 9, 6), (16, 8, 3, 3), (16,), (8, 16, 3, 3)
+    given = [numbers(*s, dtype=torch.bfloat16, seed=n) * 0.3 for n, s in enumerate(shapes)]
+    for got, want in zip(gradients(torch.compile(fn, mode=mode), "cuda"), gradients(fn, "cpu"), strict=True):
+        compare(got, want, 2e-2)
+    names = [name.split("_kernel")[0] for r in recipes for name in r]
+    assert {"by_channels", "by_taps", "by_outputs"} <= set(names) and "Call" not in names
+
+
 def test_training_through_convolutions(on_the_emulator: None, recipes: list[list[str]]) -> None:
     def step(x: Any, w1: Any, b: Any, w2: Any) -> Any:
         return (F.conv1d(torch.tanh(F.conv2d(x, w1, b, padding=1)).flatten(2), w2, groups=2) ** 2).sum()
@@ -375,7 +402,15 @@ def test_an_operand_that_others_want_is_stored(on_the_emulator: None, computing:
 
 
 # --- the tuner --------------------------------------------------------------------------------------------------------
-def test_the_tuner_throws_wrong_schedules_away(on_the_emulator: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_stages_than_steps() -> None:
+    for depth, most in ((64, 3), (32, 2), (256, 4)):
+        p = gemm.matmul(View("x", (512, depth), (depth, 1), 0), View("y", (depth, 512), (512, 1), 0), View("d", (512, 512), (512, 1), 0), dtypes.bfloat16)
+        assert p is not None
+        found = gemm_schedules.candidates(p, grouped=True)
+        assert max(t.stages for t in found) == most and all(t.stages <= max(2, -(-depth // t.k) + 1) for t in found)
+
+
+def test_the_tuner_throws_wrong_schedules_away(on_the_emulator: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every one of our schedules is far faster than the library by this clock; one is right, and one cannot run."""
     monkeypatch.setattr(ways, "WORTH", 1)
     monkeypatch.setattr(ways, "MOST_TRIED", 3)
@@ -396,7 +431,8 @@ def test_the_tuner_throws_wrong_schedules_away(on_the_emulator: None, monkeypatc
     won: list[str] = []
     search = ways.autotune.search
     monkeypatch.setattr(ways.autotune, "search", lambda *args: won.append(search(*args)) or won[-1])
-    both(lambda x, w: x @ w, numbers(64, 64), numbers(64, 64))
+    with config.patch(cache_dir=str(tmp_path)):  # an earlier run's choice would be taken untried
+        both(lambda x, w: x @ w, numbers(64, 64), numbers(64, 64))
     assert len(tried) == 3 and [w.way for w in won] == [tried[2]]
 
 
@@ -414,8 +450,11 @@ def texts(*, grouped: bool) -> dict[str, str]:
         q = convolution.problem(call, dtype)
         assert p is not None and q is not None
         out[f"gemm {kind} {tf32}"] = gemm.write(p, gemm_schedules.grouped_tiles(p, 128, 128) if grouped and dtype is not dtypes.float32 else gemm_schedules.tiles(p, 128, 128))[0].text
-        group = gemm_schedules.grouped_tiles(q, 64, 128) if grouped and dtype is not dtypes.float32 else gemm_schedules.default_tiles(q)
-        out[f"{fn} {kind} {tf32}"] = gemm.write(replace(q, tf32=tf32), group)[0].text
+        laid = channels_last.problem(call, dtype)
+        assert laid is not None
+        for name, r in ((f"{fn} {kind} {tf32}", q), (f"{fn} {kind} {tf32} by channels", laid)):
+            group = gemm_schedules.grouped_tiles(r, 64, 128) if grouped and dtype is not dtypes.float32 else gemm_schedules.default_tiles(r)
+            out[name] = gemm.write(replace(r, tf32=tf32), group)[0].text
     return out
 
 
