@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 
-from codegen_cupy import convolution, gemm, gemm_schedules, machine, machine_code  # noqa: E402
+from codegen_cupy import channels_last, convolution, gemm, gemm_schedules, machine, machine_code  # noqa: E402
 from codegen_cupy.following import following  # noqa: E402
 from codegen_cupy.gemm import Problem, Tiles  # noqa: E402
 from codegen_cupy.host import Call, Launch, Memory, Step, View  # noqa: E402
@@ -297,9 +297,13 @@ def conv_calls(case: tuple[Any, ...]) -> dict[str, Call]:
 
 
 def conv_problem(call: Call, dtype: DType, tf32: bool) -> Problem:
-    p = convolution.problem(call, dtype)
-    assert p is not None
-    return replace(p, tf32=tf32, others=tuple(replace(q, tf32=tf32) for q in p.others))
+    """As it is done without measuring: gathered, or with channels laid last first."""
+    plain, laid = (
+        p and replace(p, tf32=tf32, others=tuple(replace(q, tf32=tf32) for q in p.others))
+        for p in (convolution.problem(call, dtype), channels_last.problem(call, dtype))
+    )
+    assert plain is not None
+    return gemm_schedules.cheaper(plain, laid, grouped=True)
 
 
 def convs(bench: Bench) -> None:

@@ -15,14 +15,16 @@ Read next: ``channels_last.cuh`` (the operands), ``gemm``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 
 from codegen_cupy import gemm
 from codegen_cupy.convolution import Case, Gathering, Remainder, case, flat
 from codegen_cupy.following import Coordinate, Following
 from codegen_cupy.gemm import Matrix, Operand, Problem
 from codegen_cupy.host import Call, Memory, Step, View
-from codegen_cupy.nest import value_at
+from codegen_cupy.nest import Nest, value_at
+from codegen_cupy.schedule import Schedule, Situation
+from codegen_cupy.sources import pick_schedule
 from compiler.loop.build import KernelRecorder, kernel
 from compiler.loop.ir import Kernel
 from tinytorch.dtypes import DType
@@ -163,7 +165,8 @@ def _laid(copy: Kernel, c: Case, name: str, buffer: str = "") -> tuple[View, tup
     buffer = buffer or c.w.buffer
     target = f"{name}_{buffer}_{copy.name}"
     shape, stride = (tuple(value_at(n, {}) for n in ns) for ns in (made.shape, made.stride))
-    launches = gemm.launched(copy, {given.name: buffer, made.name: target}, aligned=c.aligned)
+    pick = _near if copy.name == "by_taps" else None
+    launches = gemm.launched(copy, {given.name: buffer, made.name: target}, aligned=c.aligned, pick=pick)
     return View(target, shape, stride, 0), (Memory(target, c.dtype, shape, stride), *launches)
 
 
@@ -187,18 +190,25 @@ def _by_channels(v: View, dtype: DType) -> Kernel:
 
 
 def _by_taps(c: Case) -> Kernel:
-    """A weight's (output channels, input channels, taps) to (output channels, taps, input channels)."""
-    rows, size = c.groups * c.outs, c.ins * c.taps
+    """A weight's (output channels, input channels, taps) to (output channels, taps, input channels), some channels at a time."""
+    rows, size, run = c.groups * c.outs, c.ins * c.taps, gcd(c.ins, 64)
 
     def by_taps(k: KernelRecorder) -> None:
         w = k.param("w", c.dtype, (rows, c.ins, c.taps), (size, c.taps, 1))
         y = k.param("y", c.dtype, (rows, c.taps, c.ins), (size, c.ins, 1))
         for o in k.map(rows):
-            for t in k.map(c.taps):
-                for i in k.map(c.ins):
-                    k.store(y, o * size + t * c.ins + i, k.load(w, c.w.offset + o * size + i * c.taps + t))
+            for many in k.map(c.ins // run):
+                for t in k.map(c.taps):
+                    for few in k.map(run):
+                        i = many * run + few
+                        k.store(y, o * size + t * c.ins + i, k.load(w, c.w.offset + o * size + i * c.taps + t))
 
     return kernel(by_taps)
+
+
+def _near(kernel: Kernel, nest: Nest, at: Situation) -> Schedule:
+    """All taps of a line of the cache are wanted in one block, by lanes that are close together in it."""
+    return replace(pick_schedule(kernel, nest, at), vector=1, rounds=1, threads=1024)
 
 
 def _by_outputs(c: Case) -> Kernel:

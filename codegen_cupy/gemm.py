@@ -10,7 +10,7 @@ Read next: ``gemm_schedules`` (which tiles), ``gemm.cuh``, ``gemm_tiles.cuh``, `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import gcd, prod
@@ -22,8 +22,8 @@ from codegen_cupy.following import Coordinate, Following, joined_parts, stored
 from codegen_cupy.helpers import needed
 from codegen_cupy.host import Launch, Memory, Release, Step, View
 from codegen_cupy.kernel_text import Source, finish
-from codegen_cupy.nest import value_at
-from codegen_cupy.schedule import Schedule
+from codegen_cupy.nest import Nest, value_at
+from codegen_cupy.schedule import Schedule, Situation
 from codegen_cupy.sources import sources
 from codegen_cupy.spell import memory_type
 from compiler.loop.ir import Buffer, Kernel
@@ -207,10 +207,13 @@ def launches(p: Problem, t: Tiles, *, strict: bool = False) -> list[Step]:
     return [*steps, *launched(joined, {**p.following.arguments, "Parts": name}, strict=strict), Release(name)]
 
 
-def launched(kernel: Kernel, arguments: Mapping[str, str], *, aligned: bool = True, strict: bool = False) -> list[Launch]:
+def launched(
+    kernel: Kernel, arguments: Mapping[str, str], *, aligned: bool = True, strict: bool = False,
+    pick: Callable[[Kernel, Nest, Situation], Schedule] | None = None,
+) -> list[Launch]:  # fmt: skip
     """The launches of a kernel of known sizes."""
     out = []
-    for s in sources(kernel, {}, aligned=aligned, strict=strict).sources:
+    for s in sources(kernel, {}, aligned=aligned, strict=strict, pick=pick).sources:
         scratch = tuple(value_at(x.items, {}) * x.itemsize for x in s.scratch)
         blocks = min(value_at(s.work, {}), s.max_blocks)
         out.append(Launch(s, (blocks, s.split), tuple(arguments[b] for b in s.buffers), (), scratch))
