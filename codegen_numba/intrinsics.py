@@ -201,10 +201,13 @@ word("greatest", 2, lambda m, a, b: m.select(a > b, a, b))
 
 # --- accumulators ----------------------------------------------------------------------------------------------------
 def _free(op: str) -> Body:
-    """One instruction whose terms may be regrouped, so that a sum over a loop becomes several running side by side."""
+    """One instruction whose terms may be regrouped, so that a sum over a loop becomes several running side by side.
+
+    Without ``nsz``: with it LLVM also regroups a term with what it was computed of, and ``a + (x - x)`` loses its NaN.
+    """
 
     def body(m: Machine, a: V, b: V) -> V:
-        value = getattr(m.builder, op)(a.v, b.v, flags=["reassoc", "nsz"])
+        value = getattr(m.builder, op)(a.v, b.v, flags=["reassoc"])
         value.exact = True
         return V(m, value)
 
