@@ -44,7 +44,7 @@ from compiler.loop.ir import (
 )
 from compiler.sym.expr import Expr, FloorDiv, Mod, Symbol, lift
 from compiler.sym.ranges import Interval, bounds
-from tinytorch.dtypes import DType, bool_, int64
+from tinytorch.dtypes import DType, bool_, float64, int64
 
 _TAKEN = set(
     "r block point at total lane warp team row rows part parts c k live base first last failed done alignas auto bool break case catch char class "
@@ -175,7 +175,11 @@ class Emitter:
         named = next((self.dtype[v] for v in values if isinstance(v, str)), None)
         if named is not None:
             return named
-        return int64 if s.fn == "philox" else s.dtype
+        if s.fn == "philox":
+            return int64
+        if s.dtype is bool_:  # what is asked of numbers is asked of them as they are, not of their truth
+            return next((d for d, kind in ((float64, float), (bool_, bool)) if any(isinstance(v, kind) for v in values)), int64)
+        return s.dtype
 
     # --- statements ---
     def statement(self, s: Stmt) -> None:
@@ -469,7 +473,7 @@ class Section:
 
     def _uniform(self) -> set[int]:
         """Statements (by id) that are the same for all neighbours: nothing in them depends on the axis."""
-        varying = {self.axis.name, *(n for n, text in self.e.text.items() if "[k]" in text)}
+        varying = {self.axis.name} | self._carried()
         varying |= {n for s in self.stmts if isinstance(s, Update) for n in s.names}
         same: set[int] = set()
         for s in self.stmts:
@@ -480,21 +484,28 @@ class Section:
                 same.add(id(s))
         return same
 
+    def _carried(self) -> set[str]:
+        """Names that hold one value for each neighbour, from a loop before this one."""
+        return {n for n, text in self.e.text.items() if "[k]" in text}
+
+    def _differing(self, same: set[int]) -> set[str]:
+        """Names whose values are not the same for all neighbours."""
+        return {x.name for x in self.stmts if isinstance(x, (Let, Load, Index)) and id(x) not in same} | self._carried()
+
     def _steady(self, s: Stmt) -> bool:
         """Does a whole vector lie on one side of a bound (of a slice, of a part of a concatenation)?"""
         if not isinstance(s, Let) or s.fn not in ("ge", "lt") or not isinstance(s.args[1], int) or s.args[1] % self.vector:
             return False
         place = next((x for x in self.stmts if isinstance(x, Index) and x.name == s.args[0]), None)
         found = rest_along(place.expr, self.axis.symbol) if place else None
-        inner = {x.name for x in self.stmts if isinstance(x, (Let, Load, Index))}
+        inner = {x.name for x in self.stmts if isinstance(x, (Let, Load, Index))} | self._carried()
         if found is None or found[0] != 1 or {x.name for x in found[1].free_symbols} & inner:
             return False
         return divides(self.vector, found[1], dict(self.e.schedule.facts))
 
     def _all_or_none(self, s: Load | Store, same: set[int]) -> bool:
         """Is the mask the same for all neighbours, and nothing but zeros read where it is not set?"""
-        varying = {x.name for x in self.stmts if isinstance(x, (Let, Load, Index)) and id(x) not in same}
-        return s.mask not in varying and (isinstance(s, Store) or s.other == 0)
+        return s.mask not in self._differing(same) and (isinstance(s, Store) or s.other == 0)
 
     def _packed(self, s: Load | Store, same: set[int]) -> bool:
         """Can all neighbours be moved at once?"""
@@ -505,9 +516,7 @@ class Section:
         found = rest_along(s.index, self.axis.symbol)
         if found is None or not isinstance(found[0], int) or found[0] != 1:
             return False
-        inner = {n.name for n in self.stmts if isinstance(n, (Let, Load, Index)) and id(n) not in same}
-        names = {n.name for n in lift(s.index).free_symbols}
-        if names & inner:
+        if {n.name for n in lift(s.index).free_symbols} & self._differing(same):
             return False
         return divides(self.vector, found[1], dict(self.e.schedule.facts))
 

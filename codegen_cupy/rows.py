@@ -409,7 +409,7 @@ class RowKernel:
             self.scratch.append(Scratch(name, acc.type, as_int(lift(self.nest.points) * s.split), accumulator_bytes(acc)))
             e.line(f"if (lane == 0) {name}[{f'{base} + part' if base else 'part'}] = {x};")
         self.scratch.append(Scratch("arrived", "unsigned", self.nest.points, 4, zeroed=True))
-        e.line(f"if (!last_to_arrive(arrived + {point}, {s.split})) return;")
+        e.line(f"if (!last_to_arrive(arrived + {point}, {s.split})) {'continue' if s.blocks else 'return'};")
         for acc, x in accs:
             e.line(f"{x} = {acc.start};")
         with e.block(f"for (int p = lane; p < {s.split}; p += {s.team})"):

@@ -28,6 +28,7 @@ class Source:
     contract: bool = True  # may a * b + c become one rounding
     alias: bool = False  # may two pointers overlap
     pool: bool = False  # may it use the scheduler's words
+    vectors: bool = True  # may LLVM make vectors of scalar code
 
 
 def machine_code(text: str) -> bytes:
@@ -46,6 +47,8 @@ def front(source: Source) -> str:
     from codegen_numba.translate import translate
 
     module, inner = translate(source)
+    if not source.vectors:
+        inner.attributes.add("noimplicitfloat")
     if source.contract:
         allow_contraction(module)
     add_entry(module, inner, len(source.params))

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen_numba import analysis, schedule, spell
+from codegen_numba import analysis, schedule, spell, target
 from codegen_numba.accumulate import identity
 from codegen_numba.compile import Source
 from codegen_numba.statements import MODES, Statements
 from codegen_numba.strips import Strip
-from compiler.loop.ir import Int, Load, Loop, Store
+from compiler.loop.ir import Int, Load, Loop, Store, walk
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,15 @@ class Emitter(Statements):
                 self.out("error[1] = bad_value")
         alias = bool(self.kernel.writes & {b.name for b in self.kernel.params if b.name.startswith("arg")})
         text = "\n".join([*lines, *self.out.lines, ""])
-        return Source(name, text, params, contract=not self.strict, alias=alias), arguments, tuple(self.messages)
+        source = Source(name, text, params, contract=not self.strict, alias=alias, vectors=not self._is_against_the_grain())
+        return source, arguments, tuple(self.messages)
+
+    def _is_against_the_grain(self) -> bool:
+        """Does a loop step back by eight elements, where the two models LLVM has of what eight neighbours moved backwards cost
+        under AVX-512 disagree?  That is a failed assertion, which ends the process."""
+        loops = [s.axis for s in walk(self.kernel.body) if isinstance(s, Loop)]
+        places = [s.index for s in walk(self.kernel.body) if isinstance(s, Load | Store)]
+        return target.has("avx512f") and any(analysis.stride(x, axis) == -8 for x in places for axis in loops)
 
     def _about(self) -> list[str]:
         """The user's lines this kernel stands for, and the graph nodes, as comments."""

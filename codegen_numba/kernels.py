@@ -54,7 +54,7 @@ def begin(source: Source) -> Callable[[], int]:
 
 def content_key(source: Source) -> str:
     return cache.key_of(
-        plain(source.text), [t for _, t in source.params], source.contract, source.alias, source.pool,
+        plain(source.text), [t for _, t in source.params], source.contract, source.alias, source.pool, source.vectors,
         target.description(), versions(), cache.package_hash("codegen_numba"),
     )  # fmt: skip
 

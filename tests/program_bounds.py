@@ -20,6 +20,9 @@ UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64"
 TINY = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 5e-324}
 LARGEST = {"float16": 65504.0, "bfloat16": 3e38, "float32": 3e38, "float64": 1e308}
 
+#: The bound of a zero of either sign: what divides by it may be infinite in both directions.
+SIGN = 5e-324
+
 #: Rows that move numbers and compute nothing.
 MOVES = set(
     "expand permute slice select diagonal unfold unsqueeze squeeze slice_backward diagonal_backward cat flip gather "
@@ -98,7 +101,22 @@ def result(name: str, out: Tensor, args: list[Any], params: dict[str, Any]) -> V
     same = name in STRICT and all(v.same for v in values)
     with np.errstate(all="ignore"):
         same = same and not (name == "copysign" and _signs_of_nan(args[1]).any())
-        return Value(out, _bound(name, out, args, params, values), same)
+        free = _signs_of_zero(name, out, args)
+        error = _bound(name, out, args, params, values)
+        return Value(out, np.where(free, np.maximum(error, SIGN), error), same and not np.any(free))
+
+
+def _signs_of_zero(name: str, out: Tensor, args: list[Any]) -> Any:
+    """Where a result is the greatest or least of zeros of both signs, which no machine promises to tell apart."""
+    if out.dtype.kind != "f":
+        return False
+    a, b = ([x.array if isinstance(x, Value) else x for x in args] + [0.0, 0.0])[:2]
+    if name in ("maximum", "minimum", "clamp_min", "clamp_max", "relu"):
+        return (a == 0) & (b == 0) & (np.signbit(a) != np.signbit(b))
+    if name in ("amax", "amin"):
+        signs = np.signbit(a[a == 0])
+        return (out._data == 0) & bool(signs.any() and not signs.all())
+    return False
 
 
 def wide(a: Any) -> Any:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,3 +77,31 @@ def test_a_failure_is_told_to_everybody_and_not_kept(monkeypatch):
             wait()
     monkeypatch.setattr(compiler_, "machine_code", compiled)
     assert kernels.address(adding(4))
+
+
+BACKWARDS = """
+import llvmlite.binding as llvm
+import numpy as np
+from codegen_numba import compile as compiler_, target
+from codegen_numba.build import build
+from compiler.config import Config
+from compiler.loop import compile_graph
+from loop_helpers import trace
+from tinytorch.device import cpu
+from tinytorch.ops import TABLE
+from tinytorch.tensor import Tensor
+
+target.machine()
+other = llvm.Target.from_default_triple().create_target_machine(cpu="skylake-avx512", opt=3)
+target.machine, target.has = lambda: other, lambda *names: True
+compiler_.machine_code = lambda text: print("made", len(str(compiler_.optimise(text))) > 0) or exit(0)
+x = np.arange(1024, dtype=np.float32).reshape(128, 8)[::-1, ::-1]
+plan = compile_graph(trace(lambda v: TABLE["sum"](v, dim=(1,), keepdim=False), Tensor._wrap(x, cpu)), Config(numerics="strict"))
+build(plan, Config(numerics="strict", cache=False))([x])
+"""
+
+
+def test_eight_neighbours_moved_backwards_do_not_end_a_process_with_avx512():
+    """LLVM's vectoriser asserts that its two models of costs agree; here they do not."""
+    ran = subprocess.run([sys.executable, "-c", BACKWARDS], cwd=Path(__file__).parent, capture_output=True, text=True)
+    assert "made True" in ran.stdout, ran.stderr

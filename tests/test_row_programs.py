@@ -78,7 +78,8 @@ def test_a_wrong_result_is_seen() -> None:
 
 
 def test_what_nobody_promises_has_no_bound() -> None:
-    """Products whose factors may overflow by parts, the sign of a NaN, and C's power of -inf beside NumPy's root."""
+    """Products whose factors may overflow by parts, the sign of a NaN or of the greater of two zeros, and C's power of -inf
+    beside NumPy's root."""
 
     def bound(name: str, *arrays: list[float], **params: object) -> list[bool]:
         values = [exact(Tensor._wrap(np.array(a, np.float32), cpu)) for a in arrays]
@@ -89,6 +90,11 @@ def test_what_nobody_promises_has_no_bound() -> None:
     assert bound("cumprod", rows[0], dim=0) == [False, True, True]
     assert bound("copysign", [1.0, np.inf, 1.0], [np.nan, np.nan, -2.0]) == [True, True, False]
     assert bound("pow", [-np.inf, -np.inf, 4.0], [0.5, 1.0, 0.5]) == [True, False, False]
+    zeros, one = (exact(Tensor._wrap(np.array(a, np.float32), cpu)) for a in ([-0.0, 0.0, -0.0, 1.0], [1.0, 1.0, 1.0, 1.0]))
+    greatest = result("clamp_min", TABLE["clamp_min"](zeros.t, 0.0), [zeros, 0.0], {})
+    assert not greatest.same and (greatest.error > 0).tolist() == [True, False, True, False]
+    inverse = result("div", TABLE["div"](one.t, greatest.t), [one, greatest], {})
+    assert np.isinf(inverse.error[0]) and inverse.error[3] < 1e-6
 
 
 def test_what_half_precision_rounds_has_a_bound() -> None:
@@ -98,6 +104,17 @@ def test_what_half_precision_rounds_has_a_bound() -> None:
     x, one = exact(eight), exact(Tensor._wrap(np.array(0.1, np.float32), cpu))
     assert [v.exact for v in met([x, one])] == [True, False]
     assert [v.exact for v in met([one, one, 0.1])[:2]] == [True, True]
+
+
+@pytest.mark.parametrize("numerics", ["fast", "strict"])
+def test_a_sum_in_blocks_keeps_the_nan_of_a_term(numerics: str) -> None:
+    """Terms are regrouped with one another, never with what they were computed of."""
+    x = np.linspace(0, 1, 112, dtype=np.float32).reshape(2, 7, 8)
+    x[0, 1, 3], x[1, 4, 7] = np.inf, -3e38
+    fn = lambda x: TABLE["sum"](TABLE["sub"](x, x), dim=(0, 2), keepdim=False)  # noqa: E731
+    config = Config(numerics=numerics)
+    plan = compile_graph(trace(fn, Tensor._wrap(x, cpu)), config)
+    np.testing.assert_array_equal(build(plan, config, TINY)([x])[0], [0, np.nan, 0, 0, 0, 0, 0])
 
 
 @pytest.mark.parametrize("size", [10, 34, 35])
