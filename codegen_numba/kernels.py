@@ -2,7 +2,7 @@
 
 Stage: codegen_numba.  In: a ``Source``.  Out: the address of its entry.  Equal sources (comments and the function's
 name aside) are compiled once.  A plan names all its kernels before it needs an address, and LLVM's half of the work, the
-longer one, can be done by threads meanwhile (``config.compile_threads``).  Read next: ``build``.
+longer one, is done by threads meanwhile (``config.compile_threads``).  Read next: ``build``.
 """
 
 from __future__ import annotations

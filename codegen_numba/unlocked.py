@@ -3,8 +3,8 @@
 Stage: codegen_numba.  In: objects of llvmlite's.  Out: what its own methods give.  One lock around the whole library means
 that threads compile one after the other.  LLVM itself asks for less: a context and a target machine for each thread.  So
 these two steps call llvmlite's library by a second handle, which takes no lock (and, being ctypes, gives the interpreter's
-away); everything short keeps llvmlite's.  With one thread (``config.compile_threads``, the default), and where its insides
-look otherwise than known, its own methods are used.
+away); everything short keeps llvmlite's.  With one thread (``config.compile_threads``), and where its insides look otherwise
+than known, its own methods are used.
 Read next: ``compile``, ``kernels``.
 """
 

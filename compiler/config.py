@@ -51,7 +51,7 @@ class Config:
     graph_lanes: bool = _knob(True, "TT_GRAPH_LANES", "independent work of a CUDA graph side by side, where that pays")
     threads: int = _knob(0, "TT_NUM_THREADS", "threads that share a CPU kernel; 0 means one per core")
     kept_results: int = _knob(128, "TT_KEPT_RESULTS", "megabytes of large results that are gone, kept for the next; 0 none")
-    compile_threads: int = _knob(1, "TT_COMPILE_THREADS", "kernels built at once; 0 means one per core")
+    compile_threads: int = _knob(0, "TT_COMPILE_THREADS", "kernels built at once; 0 means one per core")
     cpu_codegen: str = _knob("codegen_numba", "TT_CPU_CODEGEN", "package that builds CPU kernels")
     cuda_codegen: str = _knob("codegen_cupy", "TT_CUDA_CODEGEN", "package that builds CUDA kernels")
     cuda_emulate: bool = _knob(False, "TT_CUDA_EMULATE", "run CUDA kernels on the CPU emulator")
