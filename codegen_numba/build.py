@@ -261,6 +261,9 @@ class Builder(HostText):
     def _template_parts(self, t: Template) -> Any:
         work, extent = known(t.work), known(t.extent)
         shared = self.threads if work is None or work > matmul.SMALL else 1
+        if extent is None and shared > 1:
+            text = f"max(1, min({shared}, {text_of(t.extent)}))"
+            return self.table.vary(("parts", text), text)
         return self.table.number(shared if extent is None else max(1, min(shared, extent)))
 
     def _template_slot(self, x: Any, t: Template, step: int, parts: Any) -> Any:

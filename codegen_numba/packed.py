@@ -4,7 +4,8 @@ Stage: codegen_numba.  In: an ``Extern`` step that names the row ``matmul``.  Ou
 BLAS packs both factors at every call, for whatever it is called.  Where the right factor fits the second-level
 cache, ``product`` over panels of it is faster; and it can be called for few rows at a time, with the kernel behind it in
 turn (``together``), where BLAS would pack the factor again each time.  A large factor is packed and multiplied in pieces of
-its rows, for which the same memory serves in turn.  Read next: ``narrow``, ``product``.
+its rows, for which the same memory serves in turn.  Where the number of rows is a symbol, the ranges say at run time whose
+work it is.  Read next: ``narrow``, ``product``.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from codegen_numba import analysis, narrow
+from codegen_numba.analysis import known
 from codegen_numba.compile import Source
 from codegen_numba.matmul import Template
+from codegen_numba.matmul import matmul as by_blas
 from codegen_numba.product import lanes
-from compiler.loop.ir import Buffer, Extern
+from compiler.loop.ir import Buffer, Extern, Int
+from compiler.sym.expr import minimum
 
 #: Rows from which packing is little beside the product; multiplications from which it is worth a thought.
 FEWEST, SMALL = 64, 1 << 20
@@ -41,7 +45,7 @@ def packed(a, packed, c, n, k, a_row, a_column, c_row, done, start, stop, part):
 
 def matmul(step: Extern, buffers: Mapping[str, Buffer], always: bool = False) -> list[Template] | None:
     """None: it cannot be, or, unless it is to be ``always``, BLAS does as well."""
-    if not narrow.fits(step, buffers) or lanes() < 16 and not always:
+    if not narrow.fits(step, buffers, any_rows=True) or lanes() < 16 and not always:
         return None
     a, (c,) = narrow.factors(step)[0], step.outs
     (m, k), (_, n) = map(analysis.hint, a.shape), map(analysis.hint, c.shape)
@@ -49,7 +53,14 @@ def matmul(step: Extern, buffers: Mapping[str, Buffer], always: bool = False) ->
         return None
     length = TERMS if n * k >= PIECES else k
     pieces = [(at, _terms(step, at, min(at + length, k))) for at in range(0, k, length)]
-    return [t for at, piece in pieces for t in (narrow.pack(piece, "shared"), _multiply(piece, at))]
+    own = [t for at, piece in pieces for t in (narrow.pack(piece, "shared"), _multiply(piece, at))]
+    few = by_blas(step, buffers) if known(a.shape[0]) is None else None
+    return own if few is None else _shared(few, own, minimum(a.shape[0] // max(FEWEST, SMALL // (n * k)), 1))
+
+
+def _shared(few: list[Template], own: list[Template], many: Int) -> list[Template]:
+    """Both ways, one of which finds nothing to do: for a few rows the other factor is not worth packing."""
+    return [replace(t, extent=t.extent * n) for found, n in ((few, 1 - many), (own, many)) for t in found]
 
 
 def _terms(step: Extern, start: int, stop: int) -> Extern:

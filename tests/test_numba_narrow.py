@@ -14,8 +14,9 @@ from codegen_numba.product import lanes
 from compiler import logs
 from compiler.config import Config
 from compiler.loop.build import plan
-from compiler.loop.ir import Plan
+from compiler.loop.ir import ArrayView, Buffer, Extern, Plan
 from compiler.loop.printer import parse_plan
+from compiler.sym.expr import Symbol, lift
 from tinytorch.dtypes import float32
 
 RNG = np.random.default_rng(4)
@@ -170,3 +171,29 @@ def test_operands_and_results_that_begin_where_a_size_says(count: int) -> None:
             torch.testing.assert_close(compiled(x), fn(x), rtol=1e-4, atol=1e-5)
         for topic, name, text, *_ in made:
             assert topic != "kernels" or name != "host" or "x0(" not in text  # no call of NumPy
+
+
+@pytest.mark.skipif(lanes() < 16, reason="BLAS does as well with short vectors")
+@pytest.mark.parametrize("right", ["plain", "turned"])
+@pytest.mark.parametrize(("depth", "panels"), [(70, 5), (600, 32)])
+def test_many_rows_are_packed_for_where_their_number_is_a_symbol(depth: int, panels: int, right: str) -> None:
+    """One plan has both ways, of which few rows take the one and many the other."""
+    torch.compiler.reset()
+    b = torch.from_numpy(layout(depth, panels * lanes(), right))
+    compiled = torch.compile(lambda x: torch.relu(x @ b), fullgraph=True)
+    rows = Symbol("rows")
+    for n in (2, 3, 63, 64, 65, 300, 17):
+        x = torch.from_numpy(layout(n, depth, "plain"))
+        torch.compiler.mark_dynamic(x, 0)
+        with logs.collecting() as made:
+            torch.testing.assert_close(compiled(x), torch.relu(x @ b), rtol=1e-4, atol=1e-4)
+        for plan_text in (text for topic, _, text, *_ in made if topic == "loops"):
+            built = build(parse_plan(plan_text), Config())
+            assert {"pack", "packed", "matmul"} <= {name for name, _, _ in built.records}
+    for n in (0, 1, 63, 64, 65, 1000):
+        shapes = {"x": (rows, depth), "b": (depth, 512), "c": (rows, 512)}
+        views = [ArrayView(name, shape, (shape[1], 1)) for name, shape in shapes.items()]
+        step = Extern("matmul", tuple(views[:2]), tuple(views[2:]))
+        found = packed.matmul(step, {v.buffer: Buffer(v.buffer, float32, v.shape, v.stride) for v in views})
+        busy = {t.source.name: lift(t.extent).evaluate({"rows": n}) for t in found or ()}
+        assert (busy["matmul"], busy["packed"]) == ((n, 0) if n < 64 else (0, n)) and (busy["pack"] > 0) == (n >= 64)
