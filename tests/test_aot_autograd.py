@@ -449,6 +449,17 @@ def test_an_absent_cotangent_of_symbolic_size_is_zeros_of_the_size_of_the_call()
         same(w.grad, want, 1e-5)
 
 
+@pytest.mark.parametrize("through", ["aot_eager", "loops"])
+@pytest.mark.parametrize("fn", [lambda x: x.sum(0), lambda x: x.t().reshape(-1), lambda x: (x * 2).reshape(-1)])
+def test_a_backward_that_sees_no_size_of_its_result_is_given_them(fn: Any, through: str) -> None:
+    f = torch.compile(fn, backend=through, dynamic=True)
+    for n in (4, 6):
+        x = rand(n, 3, requires_grad=True)
+        f(x).square().sum().backward()
+        (want,) = torch.autograd.grad(fn(x).square().sum(), x)
+        same(x.grad, want, 1e-5)
+
+
 @pytest.mark.parametrize(("backend", "sizes"), [("loops", (3, 4)), ("aot_eager", range(3, 8))])
 def test_second_derivatives_of_other_sizes_and_cotangents(backend: str, sizes: Any) -> None:
     """Compiled for the first, and not to be used for the others: nothing guards what a backward is given."""

@@ -25,6 +25,7 @@ from compiler.errors import InvalidGradError
 from compiler.fake import is_fake
 from compiler.ir.graph import Graph, Node
 from compiler.ir.interp import Interpreter
+from compiler.ir.meta import loose_sizes
 from compiler.ir.module import GraphModule
 from compiler.passes.roots import root
 from compiler.passes.tidy import tidy
@@ -151,6 +152,8 @@ def save_everything(joint: GraphModule, forward_outputs: int) -> tuple[GraphModu
     fw = extract(joint, graph.placeholders, [*outs[:forward_outputs], *saved], early.__contains__, "Forward")
     tangents = [n for n in graph.placeholders if n not in early]
     bw = extract(joint, [*saved, *tangents], outs[forward_outputs:], lambda n: True, "Backward")
+    output = fw.graph.output_node
+    output.args = ((*output.args[0], *loose_sizes(bw.graph, (n for n in graph.nodes if n in early)).values()),)
     return fw, bw
 
 

@@ -93,6 +93,29 @@ def size_sources(graph: Graph) -> dict[str, tuple[Node, int | None]]:
     return found
 
 
+def loose_sizes(backward: Graph, forward: Iterable[Node]) -> dict[str, Any]:
+    """Size symbols that no saved value or tangent shows become integer inputs of a backward; where ``forward`` has them."""
+    bound = size_sources(backward)
+    values = [(n.args, n.kwargs, n.meta.get("val")) for n in backward.nodes]
+    loose = sorted({s.name for v in values for s in symbols_in(v)} - set(bound))
+    if not loose:
+        return {}
+    known = {s: e for n in forward for s, e in _sizes_of(n).items()}
+    out: dict[str, Any] = {}
+    for name in loose:
+        first = next(p for p in backward.nodes if p.op != "placeholder" or p.name.startswith("tangents"))
+        with backward.inserting_before(first):
+            p = backward.placeholder(name)
+        out[name] = p.meta["val"] = known[name]
+    return out
+
+
+def _sizes_of(p: Node) -> dict[str, Any]:
+    val = p.meta.get("val")
+    sizes = val._data.shape if val is not None and is_tensor(val) else (val,)
+    return {str(s): s for s in sizes if list(symbols_in(s))}
+
+
 def late_sources(graph: Graph) -> dict[Node, list[tuple[str, int | None]]]:
     """Symbols that only running the graph tells (the size of ``nonzero``, the value of ``item``): by the node whose
     result shows them first, with the dimension, or None for an integer."""

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from compiler.ir.graph import Graph, Node, map_nodes, nodes_in
-from compiler.ir.meta import is_tensor, nbytes, size_sources, symbols_in
+from compiler.ir.meta import loose_sizes, nbytes
 from compiler.ir.module import GraphModule
 from compiler.partition import cost
 from compiler.partition.cost import Joint
@@ -108,7 +108,7 @@ def split(module: GraphModule, joint: Joint, cut: Cut) -> tuple[GraphModule, Gra
     and the tangents.  Nodes that backward computes again stand right before their first use."""
     saved = in_order(joint, cut)
     backward = _backward_graph(joint, saved)
-    sizes = _loose_sizes(backward, joint)
+    sizes = loose_sizes(backward, (n for n in joint.graph.nodes if n in joint.forward))
     forward = Graph()
     done: dict[Node, Node] = {}
     for p in joint.inputs:
@@ -156,26 +156,3 @@ def emit(graph: Graph, done: dict[Node, Node], wanted: list[Node]) -> None:
         stack.pop()
         if n not in done:
             done[n] = graph.node_copy(n, done.__getitem__)
-
-
-def _loose_sizes(backward: Graph, joint: Joint) -> dict[str, object]:
-    """Size symbols that no saved value or tangent shows: they become integer inputs of the backward."""
-    bound = size_sources(backward)
-    values = [(n.args, n.kwargs, n.meta.get("val")) for n in backward.nodes]
-    loose = sorted({s.name for v in values for s in symbols_in(v)} - set(bound))
-    if not loose:
-        return {}
-    known = {s: e for n in joint.graph.nodes if n in joint.forward for s, e in _sizes_of(n).items()}
-    out: dict[str, object] = {}
-    for name in loose:
-        first = next(p for p in backward.nodes if p.op != "placeholder" or p.name.startswith("tangents"))
-        with backward.inserting_before(first):
-            p = backward.placeholder(name)
-        out[name] = p.meta["val"] = known[name]
-    return out
-
-
-def _sizes_of(p: Node) -> dict[str, object]:
-    val = p.meta.get("val")
-    sizes = val._data.shape if val is not None and is_tensor(val) else (val,)
-    return {str(s): s for s in sizes if list(symbols_in(s))}
