@@ -54,7 +54,7 @@ class Step:
     b: int
 
 
-KINDS = ("slice", "select", "permute", "flat", "unsqueeze", "expand", "detach", "mul", "add", "scale_", "add_", "copy_", "clone")
+KINDS = ("slice", "select", "permute", "flat", "unsqueeze", "expand", "detach", "mul", "add", "scale_", "add_", "copy_", "clone", "turn_")
 STEPS = st.builds(
     Step, st.sampled_from(KINDS), st.integers(0, 30), st.integers(0, 30), st.integers(0, 5), st.integers(0, 5)
 )
@@ -95,7 +95,8 @@ def run(program: Program, inputs: list[Tensor]) -> list[Tensor]:
     values = list(inputs)
     for step in program.steps:
         x, y = values[step.of % len(values)], values[step.other % len(values)]
-        values.append(apply(step, x, y))
+        own = not any(x is t for t in inputs)
+        values.append(apply(step, x, y) if step.kind != "turn_" or own else x)
     return [values[i % len(values)] for i in program.results]
 
 
@@ -126,6 +127,8 @@ def apply(step: Step, x: Tensor, y: Tensor) -> Tensor:
         return x.detach()
     if kind == "clone":
         return ops.clone(x)
+    if kind == "turn_":
+        return x.transpose_(0, -1) if step.a % 2 and shape else x.unsqueeze_(0) if step.a < 3 else x.squeeze_()
     if kind in ("scale_", "add_", "copy_"):
         return in_place(step, kind, x, y)
     return ops.mul(x, 1.5) if kind == "mul" else ops.add(x, y) if fits(shape, tuple(y.shape)) else ops.add(x, 2.0)

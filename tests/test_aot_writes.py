@@ -161,3 +161,49 @@ def test_a_joint_graph_of_a_write_has_its_value_as_a_result() -> None:
     assert [(m.primal, m.writes, m.tracked) for m in joint.mutations] == [(0, 1, False)]
     assert joint.forward_outputs == 2
     assert not [n for n in joint.module.graph.nodes if getattr(n.target, "name", "").endswith("_")]
+
+
+# --- turned in place: t_, transpose_, squeeze_, unsqueeze_ ------------------------------------------------------------
+def _turned(y: Tensor) -> Any:
+    z = y.clone()
+    early = z[0]
+    z += y
+    z.t_()
+    late = z[0]
+    late.mul_(2)
+    z.unsqueeze_(0)
+    return z, early, late, z.reshape(-1)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("through", ["aot_eager", "loops"])
+def test_what_a_program_made_is_turned_in_place_in_the_graph(through: str, dynamic: bool) -> None:
+    torch.compiler.reset()
+    seen = []
+    for fn in (_turned, torch.compile(_turned, backend=through, fullgraph=True, dynamic=dynamic)):
+        y = rand(2, 3, requires_grad=True)
+        out = fn(y)
+        for n, t in enumerate(out):
+            (t * t * torch.arange(float(t.numel())).reshape(t.shape)).sum().backward(retain_graph=n < 3)
+        before = [t.tolist() for t in out]
+        with torch.no_grad():
+            out[0].mul_(3)
+        seen.append([before, [t.tolist() for t in out], [tuple(t.shape) for t in out], [round(g, 4) for g in y.grad.reshape(-1).tolist()]])
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("turn", [lambda x: x.t_(), lambda x: x.unsqueeze_(0), lambda x: x.transpose_(0, 1)])
+def test_an_input_is_turned_outside_of_the_graph(turn: Any) -> None:
+    """The caller sees it; PyTorch's graphs take it, ours end there."""
+
+    def fn(x: Tensor) -> Tensor:
+        y = x + 1
+        turn(x)
+        x.mul_(2)
+        return y.sum() + x
+
+    torch.compiler.reset()
+    a, b = rand(2, 3), rand(2, 3)
+    assert torch.compile(fn, backend=backend)(a).tolist() == fn(b).tolist()
+    assert a.tolist() == b.tolist() and a.shape == b.shape

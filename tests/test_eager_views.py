@@ -42,6 +42,9 @@ CHANGES: dict[str, Any] = {
     "set by mask": lambda v, w: v.__setitem__(v > 1, 0.25),
     "update": lambda v, w: v.__setitem__(slice(0, 1), v[0:1] * 2) if v.dim() and v.shape[0] else None,
     "sigmoid": lambda v, w: v.sigmoid_(),
+    "turn": lambda v, w: v.transpose_(0, -1) if v.dim() else None,
+    "unsqueeze": lambda v, w: v.unsqueeze_(0),
+    "squeeze": lambda v, w: v.squeeze_(),
 }
 STEP = st.one_of(
     st.tuples(st.just("view"), st.integers(0, 6), st.sampled_from(sorted(VIEWS))),
@@ -121,6 +124,23 @@ def test_a_view_taken_before_the_write_sees_it() -> None:
     assert v.tolist() == [10, 10, 10]
     v.sum().backward()
     assert a.grad.tolist() == [[10, 10, 10], [0, 0, 0]]
+
+
+def test_a_view_taken_before_its_base_is_turned_in_place() -> None:
+    """Its gradient goes to where it was taken, whoever writes later."""
+    a = torch.ones(2, 3, requires_grad=True)
+    x = a * 2
+    v = x[0]
+    x.t_()
+    w = x[0]
+    x.mul_(torch.tensor([[1.0, 2], [3, 4], [5, 6]]))
+    assert v.tolist() == [2, 6, 10] and w.tolist() == [2, 4]
+    v.sum().backward(retain_graph=True)
+    assert a.grad.tolist() == [[2, 6, 10], [0, 0, 0]]
+    v.mul_(10)
+    a.grad = None
+    w.sum().backward()
+    assert a.grad.tolist() == [[20, 0, 0], [4, 0, 0]]
 
 
 def test_a_write_through_one_view_reaches_another() -> None:

@@ -29,7 +29,7 @@ from tinytorch.functions import (
     typing,
 )
 from tinytorch.functions.args import sizes
-from tinytorch.ops import composite
+from tinytorch.ops import composite, views
 from tinytorch.ops.opdef import TABLE, Op
 from tinytorch.tensor import Tensor, address
 
@@ -385,8 +385,10 @@ def _rebind(self: Tensor, view: Tensor) -> Tensor:
     self._data = view._data
     if self._base is not None:
         self._chain, self._view_version = chain, -1
-    elif base is self and view._node is not None:
-        self._set_history(*view._made_by())
+    elif base is self:  # views made before and after have chains that begin at what it was
+        self._chain, self._back = chain, (*views.undone(chain[len(self._chain) :]), *self._back)
+        if view._node is not None:
+            self._set_history(*view._made_by())
     return self
 
 
@@ -400,6 +402,8 @@ def _detach_(self: Tensor) -> Tensor:
 
 def _set(self: Tensor, source: Tensor) -> Tensor:
     self._data, self._storage, self.device = source._data, source._storage, source.device
+    if self._base is None:
+        self._chain = self._back = ()
     return self
 
 

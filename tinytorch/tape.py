@@ -372,7 +372,7 @@ def rebase(dst: Tensor, src: Tensor) -> None:
         else:
             dst._forget_history()
         return
-    chain = dst._chain
+    chain = (*base._back, *dst._chain)
     old = base._alias_with_history()
     strides = base.stride()
     base_fns: list[Vjp | None] = [_zero_region(chain, strides), lambda g: _apply_chain(_laid_out(g, strides), chain)]

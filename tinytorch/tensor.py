@@ -7,13 +7,15 @@ Read next: ``tape``, ``methods``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from tinytorch import dtypes, engine, tape
 from tinytorch.device import Device
 from tinytorch.dtypes import DType
 from tinytorch.hooks import HookList, RemovableHandle
 from tinytorch.ops.opdef import TABLE, Op
+
+Chain: TypeAlias = tuple[tuple[Op, dict[str, Any]], ...]
 
 _new = object.__new__
 
@@ -68,7 +70,8 @@ class Tensor:
     _number: int = 0
     _storage: Storage | None = None
     _base: Tensor | None = None
-    _chain: tuple[tuple[Op, dict[str, Any]], ...] = ()
+    _chain: Chain = ()
+    _back: Chain = ()  # of a base that was turned in place (``t_``): from how it lies now to what its views' chains begin at
     _view_version: int = 0
     _hooks: dict[int, Any] | None = None
     _post_hooks: Any = None
@@ -275,7 +278,7 @@ class Tensor:
         with dispatch.use(None) if not hasattr(self._data, "is_fake") else dispatch.keep():
             t: Any = base._alias_with_history()
             with tape.grad_mode(True):
-                for op, params in self._chain:
+                for op, params in (*base._back, *self._chain):
                     t = op(t, **params)
         self._node, self._number = t._node, t._number
         self._requires_grad = t._requires_grad

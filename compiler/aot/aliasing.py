@@ -112,7 +112,19 @@ def _base_of(tracer: Tracer, block: Sequence[Tensor]) -> Tensor:
     for t in candidates:
         if t.requires_grad:
             return t
+    turned = [whole for t in block if owner(t).requires_grad and (whole := _unturned(tracer, owner(t))) is not None]
+    if turned:
+        return turned[0]
     return candidates[0] if candidates else Tensor._wrap(tracer.place(block[0]).memory.base, block[0].device)
+
+
+def _unturned(tracer: Tracer, t: Tensor) -> Tensor | None:
+    """The whole block with the history of ``t``, if that is all of it, turned in place (``t_``, ``squeeze_``)."""
+    if len(tracer.place(t).chain) != len(t._chain):
+        return None
+    for op, params in t._back:
+        t = op(t, **params)
+    return t
 
 
 def separate(tracer: Tracer, tensors: Sequence[Tensor]) -> list[Node]:

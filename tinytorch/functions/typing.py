@@ -235,6 +235,8 @@ def set_data(self: Tensor, new: Tensor) -> None:
         raise TypeError(f"Variable data has to be a tensor, but got {type(new).__name__}")
     self._data, self.device = new._data, new.device
     self._storage = new._storage
+    if self._base is None:
+        self._chain = self._back = ()
 
 
 def resize_(self: Tensor, *sizes: Any) -> Tensor:

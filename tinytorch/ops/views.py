@@ -468,3 +468,17 @@ def restride(xp: Any, x: Any, shape: Shape, strides: Shape) -> Any:
     if xp.__name__ == "numpy" and x.size:
         return xp.lib.stride_tricks.as_strided(x, shape, strides)
     return x.reshape(shape) if not x.size else xp.lib.stride_tricks.as_strided(x, shape, strides)
+
+
+def undone(chain: Sequence[tuple[Op, dict[str, Any]]]) -> tuple[tuple[Op, dict[str, Any]], ...]:
+    """The steps back of ``permute``, ``squeeze`` and ``unsqueeze``, which show all of the memory in another order."""
+    back: list[tuple[Op, dict[str, Any]]] = []
+    for op, params in reversed(chain):
+        if op is permute:
+            back.append((permute, {"dims": inverse(params["dims"])}))
+        elif op is unsqueeze:
+            back.append((squeeze, {"dims": (params["dim"],)}))
+        else:
+            assert op is squeeze
+            back += [(unsqueeze, {"dim": d}) for d in sorted(params["dims"])]
+    return tuple(back)

@@ -35,6 +35,7 @@ _NOT_IN_GRAPH = frozenset(
     "requires_grad_ register_hook retain_grad register_post_accumulate_grad_hook detach_ resize_ set_ apply_ data_ptr"
     " share_memory_ __reduce_ex__ __array__".split()
 )
+_TURNS = frozenset("t_ transpose_ squeeze_ unsqueeze_".split())  # of what the trace made; outside it would have to show
 _NEEDS_VALUE = frozenset("item tolist numpy __bool__ __int__ __float__ __complex__ __index__ is_nonzero equal allclose".split())
 
 
@@ -114,6 +115,8 @@ def call_method(
         return calls.inline(tx, func, [owner, *args], kwargs)
     if name in _NOT_IN_GRAPH:
         breaks.unsupported(breaks.NOT_IN_GRAPH, f"Tensor.{name}")
+    if name in _TURNS and owner.source is not None:
+        breaks.unsupported(breaks.NOT_IN_GRAPH, f"Tensor.{name} of an input")
     if name in _NEEDS_VALUE:
         return number(tx, owner, name, *args)
     if getattr(Tensor, name, None) is fn:
