@@ -116,3 +116,42 @@ def test_sizes_compute_with_tensors(name: str) -> None:
             got, want = compiled(x), fn(x)
             assert got.dtype is want.dtype
             np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)
+
+
+def test_no_elements_between_library_calls() -> None:
+    """Temporaries without elements need no memory, but library calls look at them."""
+
+    def f(x, w):
+        return ((x.sin() @ w).relu() @ w.t()).sum(0), x[1:].flip(0), F.softmax(x, 0), x.sort(0)[0]
+
+    compiled, w = torch.compile(f, dynamic=True), torch.ones(4, 2)
+    for n in (2, 1, 0, 5, 0):
+        x = torch.arange(4.0 * n).reshape(n, 4)
+        for got, want in zip(compiled(x, w), f(x, w), strict=True):
+            assert got.shape == want.shape and torch.allclose(got, want)
+
+
+EMPTY_BATCHES = {
+    "conv2d": (lambda x: F.conv2d(x, torch.ones(8, 2, 3, 3, requires_grad=True), groups=2), (0, 8, 4, 4)),
+    "conv_transpose2d": (lambda x: F.conv_transpose2d(x, torch.ones(4, 3, 3, 3)), (0, 3, 8, 8)),
+    "max_unpool2d": (lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2), (0, 4, 6, 6)),
+    "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, 3, return_indices=True)[0], (0, 4, 3, 3)),
+    "group_norm": (lambda x: F.group_norm(x, 2), (0, 4, 6, 6)),
+    "grid_sample": (lambda x: F.grid_sample(x, torch.zeros(x.shape[0], 2, 2, 2), align_corners=False), (0, 4, 2, 2)),
+    "attention": (lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True), (0, 4, 6, 6)),
+    "tensordot": (lambda x: torch.tensordot(x, x, dims=([0, 2], [0, 2])), (4, 6, 4, 6)),
+    "median": (lambda x: x.median(), ()),
+    "diff": (lambda x: torch.diff(x, dim=0), (0, 4, 6, 6)),
+    "var": (lambda x: x.var((0, 2)), (4, 6)),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY_BATCHES)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_empty_batch(name: str, compiled: bool) -> None:
+    fn, shape = EMPTY_BATCHES[name]
+    x = torch.ones(0, 4, 6, 6, requires_grad=True)
+    out = (torch.compile(fn) if compiled else fn)(x)
+    assert out.shape == shape
+    out.sum().backward()
+    assert x.grad.shape == x.shape

@@ -6,6 +6,7 @@ fills, seen as the row's result.  What one combine does not describe runs as a l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from compiler.ir.graph import Node
@@ -38,14 +39,17 @@ def reduction(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str
     if not isinstance(op.body, str) or ir.COMBINES.get(op.body) != 1:
         return extern(low, node, args, params)
     acc = accumulator_type(val.dtype)
-    if all(isinstance(x.shape[d], int) and x.shape[d] == 1 for d in dims):  # one element each: nothing to join
-        return unreduced(low, node, x, dims, acc)
+    if _single(x, dims):
+        return unreduced(low, node, x, dims, op.body, acc)
     memory = reduced(low, node, x, dims, op.body, acc)
     return spread(low, node, memory, dims, params["keepdim"])
 
 
 def reduced(low: Lowering, node: Node, x: Value, dims: tuple[int, ...], combine: str, acc: DType) -> Value:
-    """Memory of the accumulator's type over the dimensions that are kept."""
+    """The accumulator's type over the dimensions that are kept: memory, unless there is nothing to join."""
+    if _single(x, dims):
+        shape = tuple(n for d, n in enumerate(x.shape) if d not in dims)
+        return Value(shape, acc, _alone(x, dims, combine, acc), cost=x.cost + Cost(1), device=x.device, fast=low.fast)
     index, axes = low.axes(x.shape)
     s = low.emitter(axes)
     element = s.cast(x.at(s, index), acc)
@@ -94,23 +98,39 @@ def spread(low: Lowering, node: Node, memory: Value, dims: tuple[int, ...], keep
     return out
 
 
-def unreduced(low: Lowering, node: Node, x: Value, dims: tuple[int, ...], acc: DType) -> Value:
+def _single(x: Value, dims: tuple[int, ...]) -> bool:
+    """One element each?"""
+    return all(isinstance(x.shape[d], int) and x.shape[d] == 1 for d in dims)
+
+
+def unreduced(low: Lowering, node: Node, x: Value, dims: tuple[int, ...], combine: str, acc: DType) -> Value:
     """A reduction over dimensions of size 1: nothing is joined."""
     val = node.meta["val"]
     keep = len(ints(val.shape)) == len(x.shape)
+    alone = _alone(x, dims, combine, acc)
 
     def compute(s: Emitter, index: Index) -> V:
-        rest = iter(index)
-        at = index if keep else tuple(0 if d in dims else next(rest) for d in range(len(x.shape)))
-        return s.cast(_joined(s, node.target, x.at(s, at), acc), register(val.dtype, low.fast))
+        kept = tuple(i for d, i in enumerate(index) if d not in dims) if keep else index
+        return s.cast(alone(s, kept), register(val.dtype, low.fast))
 
     return low.value(node, compute, x.cost + Cost(1), (x,))
 
 
-def _joined(s: Emitter, op: Op, element: V, acc: DType) -> V:
+def _alone(x: Value, dims: tuple[int, ...], combine: str, acc: DType) -> Callable[[Emitter, Index], V]:
+    """The single element at an index of the kept dimensions."""
+
+    def compute(s: Emitter, kept: Index) -> V:
+        rest = iter(kept)
+        at = tuple(0 if d in dims else next(rest) for d in range(len(x.shape)))
+        return _joined(s, combine, x.at(s, at), acc)
+
+    return compute
+
+
+def _joined(s: Emitter, combine: str, element: V, acc: DType) -> V:
     """An element by itself as an accumulator has it: a sum starts from 0.0, which -0.0 shows."""
     element = s.cast(element, acc)
-    return s.add(element, s.const(0.0, acc)) if op.body == "add" and acc.kind == "f" else element
+    return s.add(element, s.const(0.0, acc)) if combine == "add" and acc.kind == "f" else element
 
 
 def scan(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -126,7 +146,8 @@ def scan(low: Lowering, node: Node, args: tuple[Any, ...], params: dict[str, Any
     element = s.cast(x.at(s, index), acc)
     along = index[params["dim"]]
     if along == 0:  # a scan of one element
-        return low.value(node, lambda s, i: s.cast(_joined(s, op, x.at(s, i), acc), register(val.dtype, low.fast)), x.cost, (x,))
+        body = op.body
+        return low.value(node, lambda s, i: s.cast(_joined(s, body, x.at(s, i), acc), register(val.dtype, low.fast)), x.cost, (x,))
     name = low.names("a")
     out = low.allocate(x.shape, val.dtype, x.device)
     last = low.emitter(axes)

@@ -58,6 +58,8 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     """Each element less the one before it, ``n`` times over."""
     x = cat([t for t in (prepend, input, append) if t is not None], dim) if prepend is not None or append is not None else input
     for _ in range(n):
+        if x.shape[dim] == 0:
+            break
         after, before = narrow(x, dim, 1, x.shape[dim] - 1), narrow(x, dim, 0, x.shape[dim] - 1)
         x = ops.bit_xor(after, before) if x.dtype is dtypes.bool_ else ops.sub(after, before)
     return x

@@ -6,6 +6,7 @@ matrices).  Read next: ``ops.contract``, ``functions.einsum``.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tinytorch import ops
@@ -169,13 +170,11 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         left, right = ([d % x.ndim for d in ds] for ds, x in zip(dims, (a, b), strict=True))
     keep_a = [d for d in range(a.ndim) if d not in left]
     keep_b = [d for d in range(b.ndim) if d not in right]
-    inner: Any = 1
-    for d in left:
-        inner = inner * a.shape[d]
-    shape = [a.shape[d] for d in keep_a] + [b.shape[d] for d in keep_b]
-    x = a.permute(*keep_a, *left).reshape(-1, inner)
-    y = b.permute(*right, *keep_b).reshape(inner, -1)
-    return ops.matmul(x, y).reshape(shape)
+    inner = math.prod(a.shape[d] for d in left)
+    rows, columns = [a.shape[d] for d in keep_a], [b.shape[d] for d in keep_b]
+    x = a.permute(*keep_a, *left).reshape(math.prod(rows), inner)
+    y = b.permute(*right, *keep_b).reshape(inner, math.prod(columns))
+    return ops.matmul(x, y).reshape(rows + columns)
 
 
 def inner(input: Tensor, other: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tinytorch import dtypes, ops
 from tinytorch.dtypes import DType
 from tinytorch.functions.args import is_int, is_number, need_tensor, wrap_dim, wrap_dims
@@ -331,6 +333,8 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Min
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median; NaN if there is one.  Mirrors ``torch.median``."""
     if dim is None:
+        if input.numel() == 0:
+            return input.sum() + math.nan if input.dtype.is_floating_point else input.new_full((), np.iinfo(input.dtype.np).min)
         return kthvalue(input.reshape(-1), (input.numel() + 1) // 2).values
     d = wrap_dim(dim, input.ndim)
     return kthvalue(input, ((input.shape[d] if input.ndim else 1) + 1) // 2, d, keepdim)

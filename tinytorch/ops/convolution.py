@@ -93,8 +93,8 @@ def _conv_input_kernel(
     """Each column is added back where its window was."""
     n, out = g.shape[:2]
     kernel, channels = w.shape[2:], w.shape[1] * groups
-    weight = _wide(w).reshape(groups, out // groups, -1).transpose(0, 2, 1)
-    cols = xp.matmul(weight, _wide(g).reshape(n, groups, out // groups, -1))
+    weight = _wide(w).reshape(groups, out // groups, w.shape[1] * math.prod(kernel)).transpose(0, 2, 1)
+    cols = xp.matmul(weight, _wide(g).reshape(n, groups, out // groups, math.prod(g.shape[2:])))
     cols = cols.reshape(n, channels, *kernel, *g.shape[2:])
     padded = xp.zeros((n, channels, *(s + 2 * p for s, p in zip(size, padding))), cols.dtype)
     for offset in np.ndindex(*kernel):
@@ -112,10 +112,10 @@ def _conv_weight_kernel(
     n, out = g.shape[:2]
     # strides that leave a remainder: the last places of x belong to no window
     cols = _columns(xp, _wide(x), kernel, stride, padding, dilation, groups)  # (N, groups, C/groups*kernel, L)
-    rows = _wide(g).reshape(n, groups, out // groups, -1)
+    rows, places = _wide(g).reshape(n, groups, out // groups, cols.shape[3]), n * cols.shape[3]
     product = xp.matmul(
-        rows.transpose(1, 2, 0, 3).reshape(groups, out // groups, -1),
-        cols.transpose(1, 0, 3, 2).reshape(groups, n * cols.shape[3], -1),
+        rows.transpose(1, 2, 0, 3).reshape(groups, out // groups, places),
+        cols.transpose(1, 0, 3, 2).reshape(groups, places, cols.shape[2]),
     )
     return product.reshape(out, x.shape[1] // groups, *kernel).astype(g.dtype, copy=False)
 

@@ -77,7 +77,7 @@ class Scores:
         self.shape = (*q.shape[:3], k.shape[2])
         b, h, t, s = self.shape
         self.lead = (b, k.shape[1], h // k.shape[1])
-        self.q, self.k = q.reshape(*self.lead, t, -1), k[:, :, None]
+        self.q, self.k = q.reshape(*self.lead, t, q.shape[3]), k[:, :, None]
         self.mask = None if mask is None else xp.broadcast_to(mask, self.shape).reshape(*self.lead, t, s)
         if dropout:
             self.seed, self.offset = int(state[0]), int(state[1]) + int(shift)
@@ -140,7 +140,7 @@ def _kernel(xp: Any, q: Any, k: Any, v: Any, mask: Any, state: Any, **p: Any) ->
             peak = higher
         out[..., rows, :] = mixed / xp.where(total == 0, wide.type(1), total)
         lse[..., rows] = (peak + xp.log(total))[..., 0]
-    return out.reshape(b, h, t, -1), lse.reshape(b, h, t)
+    return out.reshape(b, h, t, v.shape[3]), lse.reshape(b, h, t)
 
 
 def _backward_kernel(
@@ -149,7 +149,7 @@ def _backward_kernel(
     """The weights again from the scores and their saved sums; then the chain rule, block by block."""
     scores = Scores(xp, q, k, mask, state, **p)
     wide, (b, h, t, _) = scores.wide, scores.shape
-    g, values = g.reshape(*scores.lead, t, -1), v[:, :, None]
+    g, values = g.reshape(*scores.lead, t, g.shape[3]), v[:, :, None]
     delta, lse = (x.reshape(*scores.lead, t, 1) for x in (delta, lse))
     lse = xp.where(lse == -math.inf, wide.type(math.inf), lse)  # a row that sees nobody has weights of zero
     dq = xp.zeros(scores.q.shape, wide)
@@ -168,7 +168,7 @@ def _backward_kernel(
             ds = weights * (dweights - delta[..., rows, :]) * wide.type(p["scale"])
             dq[..., rows, :] += xp.matmul(ds, scores.widened(scores.k[..., columns, :]))
             dk[:, :, columns] += xp.matmul(ds.swapaxes(-1, -2), qr).sum(2)
-    return dq.reshape(b, h, t, -1).astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype)
+    return dq.reshape(b, h, t, q.shape[3]).astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype)
 
 
 # --- derivatives ------------------------------------------------------------------------------------------------------

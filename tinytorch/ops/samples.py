@@ -170,7 +170,7 @@ def shifts(make: Any) -> Iterator[Sample]:
 
 
 # --- reductions and scans ---------------------------------------------------------------------------------------------
-@samples_of("sum", "prod", "amax", "amin", "any", "all")
+@samples_of("amax", "amin")
 def reductions(make: Any) -> Iterator[Sample]:
     yield (make(2, 3, 4),), {"dim": (1,), "keepdim": False}
     yield (make(2, 3, 4),), {"dim": (0, 2), "keepdim": True}
@@ -178,6 +178,15 @@ def reductions(make: Any) -> Iterator[Sample]:
     yield (make(),), {"dim": (), "keepdim": False}
     yield (make(4, 3, 2).transpose(0, 2),), {"dim": (1,), "keepdim": False}
     yield (make(2, 4)[:, ::2],), {"dim": (1,), "keepdim": False}
+    yield (make(3, 1, 4),), {"dim": (1,), "keepdim": False}
+    yield (make(1, 4, 1),), {"dim": (0, 2), "keepdim": True}
+
+
+@samples_of("sum", "prod", "any", "all")
+def reductions_also_of_nothing(make: Any) -> Iterator[Sample]:
+    yield from reductions(make)
+    yield (make(0, 3),), {"dim": (0,), "keepdim": False}
+    yield (make(2, 0),), {"dim": (0,), "keepdim": False}
 
 
 @errors_of("amax", "amin")
@@ -190,6 +199,7 @@ def arg_reductions(make: Any) -> Iterator[Sample]:
     yield (make(2, 3),), {"dim": 1, "keepdim": False}
     yield (make(2, 3),), {"dim": 0, "keepdim": True}
     yield (make(3, 2).t(),), {"dim": 1, "keepdim": False}
+    yield (make(3, 1),), {"dim": 1, "keepdim": False}
 
 
 @errors_of("argmax", "argmin")
@@ -202,6 +212,8 @@ def variance(make: Any) -> Iterator[Sample]:
     yield (make(2, 3, 4),), {"dim": (1,), "keepdim": False, "correction": 1}
     yield (make(2, 3),), {"dim": (0, 1), "keepdim": True, "correction": 0}
     yield (make(4, 3, 2).transpose(0, 2),), {"dim": (2,), "keepdim": False, "correction": 1}
+    yield (make(3, 1, 4),), {"dim": (1,), "keepdim": False, "correction": 0}
+    yield (make(1, 4, 1),), {"dim": (0, 2), "keepdim": True, "correction": 0}
 
 
 @samples_of("cumsum", "cumprod", "logcumsumexp", "cumargmax", "cumargmin")
@@ -210,6 +222,7 @@ def scans(make: Any) -> Iterator[Sample]:
     yield (make(3, 2),), {"dim": 0}
     yield (make(4, 2).t(),), {"dim": 1}
     yield (make(),), {"dim": 0}
+    yield (make(3, 1),), {"dim": 1}
 
 
 # --- views ------------------------------------------------------------------------------------------------------------

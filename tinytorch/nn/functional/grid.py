@@ -6,6 +6,7 @@ Transformer Networks, 2015).  Mirrors ``torch.nn.functional``.  Read next: ``res
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,6 +79,6 @@ def _at(input: Tensor, x: Tensor, y: Tensor) -> Tensor:
     n, c, h, w = input.shape
     inside = (x >= 0) & (x <= w - 1) & (y >= 0) & (y <= h - 1)
     column, row = (ops.cast(ops.where(inside, t.detach(), 0.0), dtype=dtypes.int64) for t in (x, y))
-    place = (row * w + column).reshape(n, 1, -1).expand(n, c, -1)
+    place = (row * w + column).reshape(n, 1, math.prod(x.shape[1:])).expand(n, c, -1)
     found = input.reshape(n, c, h * w).gather(2, place).reshape(n, c, *x.shape[1:])
     return ops.where(inside.unsqueeze(1), found, 0.0)  # type: ignore[no-any-return]

@@ -7,6 +7,7 @@ Read next: ``losses``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -87,7 +88,7 @@ def group_norm(
             f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
             f"{list(input.shape)} and num_groups={num_groups}"
         )
-    x = wide(input).reshape(n, num_groups, -1)
+    x = wide(input).reshape(n, num_groups, channels // num_groups * math.prod(rest))
     centred, _, var = mean_and_variance(x, (2,))
     out = (centred * ops.rsqrt(var + eps)).reshape(n, channels, *rest)
     return narrow(_scale_channels(out, weight, bias), input)

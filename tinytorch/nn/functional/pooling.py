@@ -154,7 +154,8 @@ def _max_unpool(n: int, input: Tensor, indices: Tensor, kernel_size: Size, strid
     sizes = default if output_size is None else list(output_size)[-n:]
     lead = input.shape[:-n]
     out = input.new_zeros(*lead, math.prod(sizes))
-    out = out.scatter(-1, indices.reshape(*lead, -1), input.reshape(*lead, -1))
+    flat = (*lead, math.prod(input.shape[-n:]))
+    out = out.scatter(-1, indices.reshape(flat), input.reshape(flat))
     return out.reshape(*lead, *sizes)
 
 
@@ -325,7 +326,7 @@ def _adaptive_max(input: Tensor, n: int, output_size: Any, return_indices: bool)
     for cell in itertools.product(*(range(w) for w in want)):
         bounds = [(i * s // w, -(-(i + 1) * s // w)) for i, s, w in zip(cell, sizes, want, strict=True)]
         part = input[(..., *(slice(a, b) for a, b in bounds))]
-        value, flat = part.reshape(*lead, -1).max(-1)
+        value, flat = part.reshape(*lead, math.prod(b - a for a, b in bounds)).max(-1)
         values.append(value)
         places.append(_unflatten(flat, bounds, sizes))
     shape = (*lead, *want)
