@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from codegen_cupy import attention, attention_tiles, machine, machine_code  # noqa: E402
+from codegen_cupy import attention, attention_tiles, cuda_machine, machine, machine_code  # noqa: E402
 from codegen_cupy.attention import Problem  # noqa: E402
 from codegen_cupy.attention_tiles import Tiles  # noqa: E402
 from codegen_cupy.host import Launch, View  # noqa: E402
@@ -197,7 +197,7 @@ def median_us(cp: Any, run: Callable[[], Any], count: int) -> tuple[float, float
 def compile_all(launches: list[Launch]) -> None:
     texts = {launch.source.text: launch.source.name for launch in launches}
     try:
-        machine_code.cubins(list(texts.items()), machine.architecture())
+        machine_code.cubins(list(texts.items()), cuda_machine.architecture())
     except Exception as e:  # each variant will say so for itself
         print("compiling together failed:", str(e)[:300])
 

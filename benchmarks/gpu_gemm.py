@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 
-from codegen_cupy import channels_last, convolution, gemm, gemm_schedules, machine, machine_code  # noqa: E402
+from codegen_cupy import channels_last, convolution, cuda_machine, gemm, gemm_schedules, machine, machine_code  # noqa: E402
 from codegen_cupy.following import following  # noqa: E402
 from codegen_cupy.gemm import Problem, Tiles  # noqa: E402
 from codegen_cupy.host import Call, Launch, Memory, Step, View  # noqa: E402
@@ -118,7 +118,7 @@ def compiled(steps: Iterable[Step]) -> None:
     """Their kernels, side by side, into the cache."""
     texts = {s.source.text: s.source.name for s in steps if isinstance(s, Launch)}
     try:
-        machine_code.cubins(list(texts.items()), machine.architecture())
+        machine_code.cubins(list(texts.items()), cuda_machine.architecture())
     except Exception as e:
         print("  compiling together failed:", str(e)[:200])
 

@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import cuda_cases as cases  # noqa: E402
 
 import codegen_cupy  # noqa: E402
-from codegen_cupy import host, launch, machine, schedule, sources  # noqa: E402
+from codegen_cupy import cuda_machine, host, launch, machine, schedule, sources  # noqa: E402
 from compiler.loop.ir import Alloc, ArrayView, Buffer, Kernel, Plan, Run  # noqa: E402
 from tinytorch.dtypes import bfloat16, float32  # noqa: E402
 
@@ -294,7 +294,7 @@ def main() -> None:
     args = parser.parse_args()
     import cupy as cp
 
-    print(sys.version.split()[0], "cupy", cp.__version__, machine.architecture())
+    print(sys.version.split()[0], "cupy", cp.__version__, cuda_machine.architecture())
     cp.cuda.runtime.setDevice(0)
     flush = cp.empty(FLUSH_BYTES, cp.uint8)
     a, b = cp.empty(COPIED, cp.float32), cp.empty(COPIED, cp.float32)

@@ -2,8 +2,8 @@
 
 Stage: codegen.  In: ``compiler.loop.ir.Plan``.  Out: a callable over CuPy arrays (NumPy arrays under the emulator).
 Read next: ``spell`` (one spelling per scalar function), ``onehot``, ``online``, ``phases`` (nests made cheaper),
-``schedule`` (which loop becomes blocks, threads, vectors; ``tune`` measures), ``pointwise``, ``rows``, ``columns`` (kernel
-text), ``program`` (the host side), ``emulate`` (the same text on a CPU).
+``choice`` (which loop becomes blocks, threads, vectors; ``tune`` measures), ``body``, ``neighbours`` (statements), ``pointwise``,
+``rows``, ``columns`` (the loops around them), ``program`` (the host side), ``emulate`` (the same text on a CPU).
 """
 
 from __future__ import annotations

@@ -8,30 +8,23 @@ no barrier is needed.  Read next: ``rows``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from codegen_cupy.body import Emitter, Kept, safe
+from codegen_cupy.body import Emitter
+from codegen_cupy.kept import Kept, Key, each_round, part, part_type, read_part
 from codegen_cupy.nest import Flat, value_at
-from codegen_cupy.pointwise import unflatten
 from codegen_cupy.schedule import MOST_AHEAD, SHARED_LIMIT
-from codegen_cupy.spell import cast, from_memory, memory_type
+from codegen_cupy.spell import cast, from_memory, memory_type, safe
 from compiler.loop.ir import Load, Loop
 from compiler.sym.expr import lift
-
-Key = tuple[str, str]
 
 
 @dataclass
 class Ahead:
-    """``rows``: the kept rows that differ from point to point, with the reads and loops they belong to; ``scalars``: the
-    point's own values.  ``each_round`` opens the loop over a thread's parts of a row."""
+    """``next``: where the next of those kept rows wait that differ from point to point; ``scalars``: the point's own values."""
 
     e: Emitter
     kept: Kept
-    rows: dict[Key, tuple[Load, Loop]]
-    each_round: Callable[[Loop], AbstractContextManager[str]]
     next: dict[Key, str] = field(default_factory=dict)
     scalars: list[tuple[Load, str]] = field(default_factory=list)
     shared: int = 0  # bytes
@@ -39,17 +32,17 @@ class Ahead:
     def declare(self) -> None:
         """Where the next rows wait; nowhere if they are too many."""
         e, s = self.e, self.e.schedule
-        rows = {k: x for k, x in self.rows.items() if k not in self.kept.loaded and not isinstance(x[1], Flat)}
+        rows = {k: x for k, x in self.kept.rows.items() if k not in self.kept.loaded and not isinstance(x[1], Flat)}
         if not rows or len(rows) > MOST_AHEAD:
             return
         for key, (load, loop) in rows.items():
             self.next[key] = f"{safe(load.name)}_next"
             if s.waits != "shared":
-                e.line(f"{self._pack(load)} {self.next[key]}[{s.chunks}];")
+                e.line(f"{part_type(e, load)} {self.next[key]}[{s.chunks}];")
                 continue
             if s.vector * e.buffers[load.buffer].dtype.itemsize % 16:
                 raise ValueError("rows reach shared memory in pieces of 16 bytes")
-            self.shared += -(-value_at(loop.extent, {}) * e.buffers[load.buffer].dtype.itemsize // 128) * 128
+            self.shared += self._bytes(load, loop)
         if self.shared > SHARED_LIMIT:
             raise ValueError(f"{self.shared} bytes of shared memory")
         if self.shared:
@@ -60,9 +53,13 @@ class Ahead:
         e, at = self.e, 0
         e.line(f"SHARED_POOL(waiting, {self.shared});")
         for key, (load, loop) in rows.items():
-            t = self._pack(load)
+            t = part_type(e, load)
             e.line(f"{t}* const {self.next[key]} = reinterpret_cast<{t}*>(waiting{f' + {at}' if at else ''});")
-            at += -(-value_at(loop.extent, {}) * e.buffers[load.buffer].dtype.itemsize // 128) * 128
+            at += self._bytes(load, loop)
+
+    def _bytes(self, load: Load, loop: Loop) -> int:
+        """Of a row in shared memory."""
+        return -(-value_at(loop.extent, {}) * self.e.buffers[load.buffer].dtype.itemsize // 128) * 128
 
     def _declare_scalars(self) -> None:
         e = self.e
@@ -81,21 +78,21 @@ class Ahead:
             return
         with e.block(f"if ({point} < {points})"):
             e.line(f"const {e.int_type} point = {point};")
-            unflatten(e, e.nest.axes, "point")
+            e.unflatten(e.nest.axes, "point")
             for load, name in self.scalars:
                 e.line(f"{name} = {safe(load.buffer)}[{e.index(load.index)}];")
             for key, name in self.next.items():
-                load, loop = self.rows[key]
-                with self.each_round(loop):
+                load, loop = self.kept.rows[key]
+                with each_round(e, loop):
                     if s.waits == "shared":
                         size = s.vector * e.buffers[load.buffer].dtype.itemsize
                         for at in range(0, size, 16):
-                            to = f"{name} + {self._place()}" if not at else f"(char*)({name} + {self._place()}) + {at}"
+                            to = f"{name} + {part(s)}" if not at else f"(char*)({name} + {part(s)}) + {at}"
                             source = f"{safe(load.buffer)} + {e.index(load.index)}"
                             source = source if not at else f"(const char*)({source}) + {at}"
                             e.line(f"copy_16({to}, {source}, true);")
                     else:
-                        e.line(read_row(e, name, load))
+                        read_part(e, name, load)
         if s.waits == "shared":
             e.line("copies_end_group();")
 
@@ -107,8 +104,8 @@ class Ahead:
         for key, name in self.next.items():
             row = self.kept.names[key]
             if s.waits == "shared":
-                with self.each_round(self.rows[key][1]):
-                    e.line(f"{row}[c] = {name}[{self._place()}];")
+                with each_round(e, self.kept.rows[key][1]):
+                    e.line(f"{row}[c] = {name}[{part(s)}];")
             else:
                 e.pragma("unroll")
                 e.line(f"for (int c = 0; c < {s.chunks}; ++c) {row}[c] = {name}[c];")
@@ -117,17 +114,3 @@ class Ahead:
             d = e.buffers[load.buffer].dtype
             e.line(f"const {memory_type(d)} {name}_now = {name};")
             e.staged[id(load)] = cast(from_memory(f"{name}_now", d), d, load.dtype)
-
-    def _place(self) -> str:
-        """Where round ``c`` of this thread lies among the packs of a row."""
-        return "lane" if self.e.schedule.chunks == 1 else f"c * {self.e.schedule.team} + lane"
-
-    def _pack(self, load: Load) -> str:
-        t, v = memory_type(self.e.buffers[load.buffer].dtype), self.e.schedule.vector
-        return t if v == 1 else f"Pack<{t}, {v}>"
-
-
-def read_row(e: Emitter, name: str, load: Load) -> str:
-    """One round of a row, into registers."""
-    where, v = e.index(load.index), e.schedule.vector
-    return f"{name}[c] = {safe(load.buffer)}[{where}];" if v == 1 else f"{name}[c] = load_pack<{v}>({safe(load.buffer)} + {where});"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen_cupy import machine
+from codegen_cupy import cuda_machine
 from tinytorch.device import cuda_available, emulated
 
 #: What a block may use of shared memory on compute capability 9.0 (8.0 allows 163 KiB).
@@ -34,7 +34,7 @@ class Tiles:
 
 def has_wgmma() -> bool:
     """Do groups of four warps multiply together here?  On compute capability 9.0, and on the emulator."""
-    return emulated() or not cuda_available() or machine.architecture() == "sm_90a"
+    return emulated() or not cuda_available() or cuda_machine.architecture() == "sm_90a"
 
 
 def may_group(d: int, most: int = 256) -> bool:

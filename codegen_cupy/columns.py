@@ -2,18 +2,19 @@
 
 Stage: codegen.  In: kernel, nest with one reduction loop, schedule of kind ``column``.  Out: ``Source``.  Bias and
 norm-weight gradients, batch statistics.  A block is 32 threads wide (times ``vector`` columns each) and ``team`` warps
-high; ``split`` blocks share a column and the last to arrive joins their parts, in a fixed order.  Read next: ``rows``.
+high; ``split`` blocks share a column and the last to arrive joins their parts, in a fixed order.  Read next: ``joins``, ``rows``.
 """
 
 from __future__ import annotations
 
-from codegen_cupy.body import Emitter, safe
+from codegen_cupy.body import Emitter
 from codegen_cupy.combines import Accumulator
+from codegen_cupy.joins import each, join_over_warps, settle
 from codegen_cupy.kernel_text import Scratch, Source, finish
+from codegen_cupy.neighbours import neighbours
 from codegen_cupy.nest import Flat, Nest, defined, used, vectorizable, walk
-from codegen_cupy.pointwise import unflatten
-from codegen_cupy.rows import accumulator_bytes
 from codegen_cupy.schedule import WARP, Schedule
+from codegen_cupy.spell import safe
 from compiler.loop.ir import Init, Kernel, Loop, Stmt
 from compiler.sym.expr import as_int, ceildiv, lift
 
@@ -28,7 +29,6 @@ class ColumnKernel:
     def __init__(self, kernel: Kernel, nest: Nest, schedule: Schedule) -> None:
         self.e = Emitter(kernel, nest, schedule)
         self.nest, self.schedule = nest, schedule
-        self.shared: set[str] = set()
         at = next(i for i, s in enumerate(nest.body) if isinstance(s, Loop))
         loop = nest.body[at]
         assert isinstance(loop, Loop)
@@ -48,7 +48,7 @@ class ColumnKernel:
             e.line("const int part = blockIdx.y;")
         e.line(f"const bool live = {block} * 32 + threadIdx.x < {total};")
         e.line(f"const {e.int_type} point = live ? {block} * 32 + threadIdx.x : {total} - 1;")
-        unflatten(e, self.nest.axes, "point", s.vector)
+        e.unflatten(self.nest.axes, "point", s.vector)
         self._before()
         self._down()
         if s.team > 1:
@@ -63,7 +63,7 @@ class ColumnKernel:
         for acc in self.accs:
             e.adopt(acc, self.variable(acc))
         if vectorizable(stmts):
-            e.neighbours(stmts, self.nest.axes[-1], self.schedule.vector)
+            neighbours(e, stmts, self.nest.axes[-1], self.schedule.vector)
         else:
             for s in stmts:
                 e.statement(s)
@@ -77,7 +77,7 @@ class ColumnKernel:
         if self.before:
             carried = self.e.carry(sorted(set(defined(self.before)) & later), self.schedule.vector)
             with self.e.block(""):
-                self.e.neighbours(self.before, self.nest.axes[-1], self.schedule.vector, None, carried)
+                neighbours(self.e, self.before, self.nest.axes[-1], self.schedule.vector, None, carried)
             self.e.text.update(carried)
         for acc in self.accs:
             self._declare(acc)
@@ -91,11 +91,7 @@ class ColumnKernel:
             self._each(f"{name}[k] = {acc.start};")
 
     def _each(self, text: str) -> None:
-        if self.schedule.vector == 1:
-            self.e.line(text)
-        else:
-            self.e.pragma("unroll")
-            self.e.line(f"for (int k = 0; k < {self.schedule.vector}; ++k) {text}")
+        each(self.e, self.schedule.vector, text)
 
     def _down(self) -> None:
         e, s = self.e, self.schedule
@@ -107,31 +103,12 @@ class ColumnKernel:
         ):
             e.text[self.loop.axis] = axis
             if isinstance(self.loop, Flat):
-                unflatten(e, self.loop.parts, axis)
+                e.unflatten(self.loop.parts, axis)
             self._columns(self.loop.body)
 
-    def _join(self) -> None:
-        """A tree over the warps of the block, in shared memory; then every warp reads the result."""
-        e, s = self.e, self.schedule
-        for acc in self.accs:
-            name = f"{safe(acc.names[0])}_parts"
-            if name not in self.shared:
-                self.shared.add(name)
-                e.line(f"__shared__ {acc.type} {name}[{s.team}][{WARP * s.vector}];")
-            self._each(f"{name}[lane]{self._slot()} = {self.variable(acc)};")
-        e.line("__syncthreads();")
-        with e.block(f"for (int d = {s.team // 2}; d > 0; d /= 2)"):
-            with e.block("if (lane < d)"):
-                for acc in self.accs:
-                    name, slot = f"{safe(acc.names[0])}_parts", self._slot()
-                    self._each(f"{name}[lane]{slot} = {acc.join}({name}[lane]{slot}, {name}[lane + d]{slot});")
-            e.line("__syncthreads();")
-        for acc in self.accs:
-            self._each(f"{self.variable(acc)} = {safe(acc.names[0])}_parts[0]{self._slot()};")
-
-    def _slot(self) -> str:
-        """Columns of one thread lie a warp apart, so that a warp touches all banks."""
-        return "[threadIdx.x]" if self.schedule.vector == 1 else "[k * 32 + threadIdx.x]"
+    def _join(self, *, declare: bool = True) -> None:
+        parts = [(acc, self.variable(acc), f"{safe(acc.names[0])}_parts") for acc in self.accs]
+        join_over_warps(self.e, parts, self.schedule.vector, declare=declare)
 
     def _finish_in_last_block(self) -> tuple[Scratch, ...]:
         e, s = self.e, self.schedule
@@ -140,7 +117,7 @@ class ColumnKernel:
         with e.block("if (lane == 0 && live)"):
             for acc in self.accs:
                 name = f"{safe(acc.names[0])}_partial"
-                scratch.append(Scratch(name, acc.type, as_int(lift(slots) * s.split), accumulator_bytes(acc)))
+                scratch.append(Scratch(name, acc.type, as_int(lift(slots) * s.split), acc.bytes))
                 self._each(f"{name}[{self._partial('part')}] = {self.variable(acc)};")
         scratch.append(Scratch("arrived", "unsigned", as_int(ceildiv(self.nest.points, WARP * s.vector)), 4, zeroed=True))
         e.line(f"if (!last_to_arrive(arrived + blockIdx.x, {s.split})) return;")
@@ -152,7 +129,7 @@ class ColumnKernel:
                 part = f"{safe(acc.names[0])}_partial[{self._partial('p')}]"
                 self._each(f"{self.variable(acc)} = {acc.join}({self.variable(acc)}, {part});")
         if s.team > 1:
-            self._join()
+            self._join(declare=False)
         return tuple(scratch)
 
     def _partial(self, part: str) -> str:
@@ -164,9 +141,7 @@ class ColumnKernel:
     def _after(self) -> None:
         e = self.e
         for acc in self.accs:
-            if acc.combine == "softmax":
-                x = self.variable(acc)
-                self._each(f"{x} = settled({x});")
+            settle(e, acc, self.variable(acc), self.schedule.vector)
         with e.block("if (lane == 0 && live)"):
             self._columns(self.after)
 

@@ -1,7 +1,7 @@
-"""Accumulators in C++: for each combine of the loop IR its type, start, update and join.
+"""Accumulators in C++: for each combine of the loop IR its type, start, update and join, and how it is done to memory.
 
 Stage: codegen.  In: the ``combine`` name and component types of an ``Init``.  Out: pieces of C++.
-Read next: ``helpers.cuh`` (the joins), ``body``, ``reduce``.
+Read next: ``helpers.cuh`` (the functors and atomic functions), ``joins``, ``body``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from codegen_cupy.spell import literal, register_type, spell
+from codegen_cupy.spell import from_memory, literal, memory_type, register_type, spell, to_memory
 from tinytorch.dtypes import DType
 
 _JOINS = {
@@ -65,6 +65,13 @@ class Accumulator:
         return f"{struct[0]}<{self.scalar}>" if struct else self.scalar
 
     @property
+    def bytes(self) -> int:
+        """Of one in memory."""
+        scalar = self.dtypes[0].itemsize
+        width = max(scalar, 4) if self.dtypes[0].kind == "f" else scalar
+        return {"argmax": 16, "argmin": 16, "welford": 3 * width, "softmax": 2 * width}.get(self.combine, width)
+
+    @property
     def join(self) -> str:
         """A functor expression that combines two values of ``type``."""
         return f"{_JOINS[self.combine]}<{self.scalar}>()"
@@ -101,3 +108,19 @@ class Accumulator:
         if self.combine in ("argmax", "argmin"):
             return f"{self.type}{{{values[0]}, {values[1]}}}"
         return values[0]
+
+
+# --- in memory -------------------------------------------------------------------------------------------------------
+def atomic(mode: str, pointer: str, value: str, d: DType) -> str:
+    """A statement that combines ``value`` into ``*pointer``, whoever else does at the same time."""
+    if mode == "add" and d.name in ("float32", "float64", "int32"):
+        return f"atomicAdd({pointer}, {value});"
+    if mode == "add" and d.name == "int64":
+        return f"atomicAdd((unsigned long long*)({pointer}), (unsigned long long){value});"
+    join = f"{_JOINS[mode]}<{register_type(d)}>()"
+    if d.itemsize >= 4:
+        return f"atomic_combine({pointer}, {value}, {join});"
+    raw = memory_type(d)
+    one = from_memory("was", d)
+    result = to_memory(f"{join}({one}, {value})", d)
+    return f"atomic_combine_narrow({pointer}, [&]({raw} was) {{ return {result}; }});"

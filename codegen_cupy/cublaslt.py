@@ -8,15 +8,13 @@ and the fastest is kept on disk.  Read next: ``machine``, which owns a ``Handle`
 from __future__ import annotations
 
 import ctypes
-import glob
-import os
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from codegen_cupy import libraries
 from codegen_cupy.matmul import Matrix, Product
 from compiler import cache as disk
 from compiler.config import config
@@ -53,27 +51,10 @@ class Heuristic(ctypes.Structure):
     )  # fmt: skip
 
 
-def library_paths() -> list[str]:
-    """Where cublasLt may be: the wheels ``nvidia-cublas*``, the CUDA toolkit, the loader's own search."""
-    found: list[str] = []
-    for base in sys.path:
-        for inside in ("nvidia/cublas/lib", "nvidia/cu13/lib", "nvidia/cu12/lib"):
-            found += sorted(glob.glob(os.path.join(base, inside, "libcublasLt.so.*")))
-    for root in (os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"):
-        if root:
-            found += sorted(glob.glob(os.path.join(root, "lib64", "libcublasLt.so.*")))
-    return [*dict.fromkeys(found), "libcublasLt.so.13", "libcublasLt.so.12"]
-
-
 @cache
 def library() -> ctypes.CDLL | None:
     """cublasLt, or None."""
-    for path in library_paths():
-        try:
-            return ctypes.CDLL(path)
-        except OSError:
-            continue
-    return None
+    return libraries.opened(libraries.paths("cublasLt", "cublas"))
 
 
 def _sizes(p: Product) -> list[int]:

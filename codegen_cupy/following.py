@@ -3,7 +3,7 @@
 Stage: codegen.  In: the kernel that the plan runs after a product.  Out: ``Following``, which writes the kernel's
 statements into the product's own kernel, where a thread holds some neighbouring sums.  ``Coordinate``s say where an
 element lies: the product as the nest knows it is a dense block, and each has a stride in it.
-Read next: ``gemm``, ``body``.
+Read next: ``gemm``, ``neighbours``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from codegen_cupy.body import Emitter, safe
+from codegen_cupy.body import Emitter
+from codegen_cupy.neighbours import neighbours
 from codegen_cupy.nest import (
     Axis,
     Nest,
@@ -20,11 +21,11 @@ from codegen_cupy.nest import (
     map_exprs,
     needs_64_bits,
     nests,
-    rest_along,
+    steps_by_one,
     value_at,
     vectorizable,
 )
-from codegen_cupy.spell import HALVES, to_memory
+from codegen_cupy.spell import HALVES, safe, to_memory
 from compiler.loop.ir import Buffer, Init, Kernel, Let, Load, Loop, Stmt, Store, Update
 from compiler.sym.expr import Expr, Int, Symbol, as_int, coefficient, lift
 from tinytorch.dtypes import DType, float32
@@ -96,7 +97,7 @@ class Following:
             return 1
         items = {b.name: b.dtype.itemsize for b in self.kernel.params}
         moved = [s for s in accesses(self.nest.body) if not (isinstance(s, Load) and s.buffer == self.product)]
-        sizes = [items[s.buffer] for s in moved if _unit(s, fast)]
+        sizes = [items[s.buffer] for s in moved if steps_by_one(s, fast.symbol)]
         v = 16 // max(2, min(sizes, default=16))
         while v > 1 and (run % v or value_at(fast.extent, {}) % v):
             v //= 2
@@ -118,7 +119,7 @@ class Following:
                 e.staged[id(s)] = text
         if vector > 1:
             assert self.fast is not None
-            e.neighbours(self.nest.body, self.fast, vector)
+            neighbours(e, self.nest.body, self.fast, vector)
         else:
             for s in self.nest.body:
                 e.statement(s)
@@ -140,11 +141,6 @@ def place(stride: int, extent: int, coordinates: tuple[Coordinate, ...]) -> str:
 
 def _closed(text: str) -> str:
     return text if text.isidentifier() else f"({text})"
-
-
-def _unit(s: Load | Store, axis: Axis) -> bool:
-    found = rest_along(s.index, axis.symbol)
-    return found is not None and isinstance(found[0], int) and found[0] == 1
 
 
 # --- from kernels ------------------------------------------------------------------------------------------------------

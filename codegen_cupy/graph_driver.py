@@ -10,6 +10,8 @@ import ctypes
 from functools import cache
 from typing import Any
 
+from codegen_cupy import libraries
+
 RELAXED = 2  # memory may be allocated while recording
 NON_BLOCKING = 1
 UNTIMED = 2  # an event that only orders
@@ -17,12 +19,10 @@ UNTIMED = 2  # an event that only orders
 
 @cache
 def library() -> ctypes.CDLL:
-    for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    raise RuntimeError("the CUDA driver library was not found")
+    found = libraries.opened(("libcuda.so.1", "libcuda.so", "nvcuda.dll"))
+    if found is None:
+        raise RuntimeError("the CUDA driver library was not found")
+    return found
 
 
 def call(name: str, *args: Any) -> None:

@@ -33,6 +33,7 @@ from codegen_cupy.launch import Block, Check
 from codegen_cupy.machine import Machine
 from codegen_cupy.matmul import Product
 from codegen_cupy.work import COPY, Works, copy_of
+from compiler import logs
 from tinytorch.late import ran
 
 Run = Callable[[Sequence[Any]], list[Any]]
@@ -237,6 +238,8 @@ class Recording:
         works = list(self._works())
         self.works = [w for w, _ in works]
         self.plan = lanes.planned(self.works, self.owner.rule)
+        if logs.enabled("kernels"):
+            logs.artifact("kernels", "lanes", lanes.shown(self.works, self.plan, self.owner.rule), ".txt")
         graphs = self.graphs
         streams = [graphs.lane(n) for n in range(1 + max((p.lane for p in self.plan), default=0))]
         start = graphs.mark(streams[0]) if len(streams) > 1 else None

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from codegen_cupy.body import Emitter, safe
+from codegen_cupy.body import Emitter
 from codegen_cupy.helpers import needed
-from codegen_cupy.spell import memory_type
+from codegen_cupy.spell import memory_type, safe
 from compiler.loop.ir import Buffer, Int, Kernel
 
 #: The ``device`` of a kernel's buffer that is no memory of the device: the state of a random stream, [seed, offset].

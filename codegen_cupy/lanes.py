@@ -153,7 +153,7 @@ def _length(works: Sequence[Work], needed: Sequence[frozenset[int]], lanes: Sequ
         start = max((end[j] + (rule.hop if lanes[j] != lane else 0.0) for j in need), default=0.0)
         free[lane] = max(free[lane], start) + w.us
         end.append(free[lane])
-    return max(end) + sum(w.us * w.share for w, lane in zip(works, lanes, strict=True) if lane)
+    return max(end, default=0.0) + sum(w.us * w.share for w, lane in zip(works, lanes, strict=True) if lane)
 
 
 def waits(needed: Sequence[frozenset[int]], lanes: Sequence[int]) -> list[Placed]:
@@ -181,9 +181,13 @@ def without(plan: Sequence[Placed], i: int, j: int) -> list[Placed]:
     return [replace(p, after=tuple(x for x in p.after if x != j)) if n == i else p for n, p in enumerate(plan)]
 
 
-def shown(works: Sequence[Work], plan: Sequence[Placed]) -> str:
-    """A line per work, indented by its lane."""
-    lines = []
+def shown(works: Sequence[Work], plan: Sequence[Placed], rule: Rule | None = None) -> str:
+    """What the model expects, and a line per work, indented by its lane."""
+    needed, placed = needs(works), [p.lane for p in plan]
+    count = 1 + max(placed, default=0)
+    took, whole = (_length(works, needed, x, replace(rule or RULE, lanes=count)) for x in (placed, [0] * len(works)))
+    gain = f" on {count} lanes, {whole:.0f} us" if count > 1 else ""
+    lines = [f"{len(works)} works, about {took:.0f} us{gain} in one line"]
     for i, (w, p) in enumerate(zip(works, plan, strict=True)):
         after = f"  after {', '.join(map(str, p.after))}" if p.after else ""
         lines.append(f"{i:4d} {'    ' * p.lane}{w.name}  {w.us:.1f} us, {w.share:.0%}{after}")

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from codegen_cupy.arena import pattern, places
+from codegen_cupy.emulated_machine import memory_of
 from codegen_cupy.host import Call, Launch, Memory, Recipe, View
 from codegen_cupy.kernel_text import Source
-from codegen_cupy.machine import Machine, memory_of
+from codegen_cupy.machine import Machine
 from codegen_cupy.matmul import Product
 from compiler.loop.interp import library_result
 from tinytorch import late

@@ -1,7 +1,7 @@
 """Reads the shape of a kernel: which loops are spread over the grid, and how memory is walked along them.
 
 Stage: codegen.  In: ``compiler.loop.ir.Kernel``.  Out: ``Nest``s, each a set of independent points and what is done at
-one.  Read next: ``schedule`` (how a nest meets blocks and threads), ``body`` (writing its statements).
+one.  Read next: ``choice`` (how a nest meets blocks and threads), ``body`` (writing its statements).
 """
 
 from __future__ import annotations
@@ -300,6 +300,12 @@ def rest_along(e: Int, axis: Symbol) -> tuple[Int, Expr] | None:
     if found is None:
         return None
     return found[0].get(axis, 0), found[1]
+
+
+def steps_by_one(s: Access, axis: Symbol) -> bool:
+    """Do points that are neighbours along the axis touch neighbouring elements?"""
+    found = rest_along(s.index, axis)
+    return found is not None and isinstance(found[0], int) and found[0] == 1
 
 
 def value_at(e: Int, sizes: Mapping[str, int]) -> int:

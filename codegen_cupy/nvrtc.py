@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import base64
 import ctypes
-import glob
 import json
-import os
 import sys
 from functools import cache
+
+from codegen_cupy import libraries
 
 #: Correctly rounded division and square root, no flush to zero: NVRTC's defaults, said aloud.
 OPTIONS = ("-std=c++17", "-default-device", "-ftz=false", "-prec-div=true", "-prec-sqrt=true")
@@ -22,28 +22,13 @@ class CompileError(RuntimeError):
     """NVRTC refused the text; the message is its log."""
 
 
-def library_paths() -> list[str]:
-    """Where NVRTC may be: the wheels ``nvidia-cuda-nvrtc*``, then the CUDA toolkit, then the loader's own search."""
-    found: list[str] = []
-    for base in sys.path:
-        for inside in ("nvidia/cuda_nvrtc/lib", "nvidia/cu13/lib", "nvidia/cu12/lib"):
-            found += sorted(glob.glob(os.path.join(base, inside, "libnvrtc.so.*")))
-    for root in (os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"):
-        if root:
-            found += sorted(glob.glob(os.path.join(root, "lib64", "libnvrtc.so.*")))
-    found = [p for p in found if ".alt." not in p]
-    return [*dict.fromkeys(found), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]
-
-
 @cache
 def library() -> ctypes.CDLL:
     """The NVRTC library; RuntimeError with the remedy if there is none."""
-    for path in library_paths():
-        try:
-            return ctypes.CDLL(path)
-        except OSError:
-            continue
-    raise RuntimeError("NVRTC was not found: pip install nvidia-cuda-nvrtc-cu12, or install the CUDA toolkit")
+    found = libraries.opened(libraries.paths("nvrtc", "cuda_nvrtc"))
+    if found is None:
+        raise RuntimeError("NVRTC was not found: pip install nvidia-cuda-nvrtc-cu12, or install the CUDA toolkit")
+    return found
 
 
 def available() -> bool:

@@ -3,7 +3,7 @@
 Stage: codegen.  In: a nest such as ``x / x.sum()`` or softmax over a few very long rows.  Out: nests to be launched in
 order, and small buffers that carry the row's values from one to the next.  A block per point would leave most of the
 machine idle; a reduction split over blocks (``Schedule.split``) needs the loops after it in launches of their own.
-Read next: ``sources``, ``schedule``.
+Read next: ``sources``, ``choice``.
 """
 
 from __future__ import annotations

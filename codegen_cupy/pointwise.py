@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen_cupy.body import Emitter, safe
+from codegen_cupy.body import Emitter
 from codegen_cupy.kernel_text import Source, finish
-from codegen_cupy.nest import Axis, Nest, defined, used, vectorizable, walk
+from codegen_cupy.neighbours import neighbours
+from codegen_cupy.nest import Nest, defined, used, vectorizable, walk
 from codegen_cupy.schedule import Schedule
 from compiler.loop.ir import Int, Kernel, Let, Load, Stmt, Store
 from compiler.sym.expr import as_int, ceildiv, lift
@@ -42,9 +43,9 @@ def emit(kernel: Kernel, nest: Nest, schedule: Schedule, name: str) -> Source:
 
 def _point(e: Emitter, nest: Nest) -> None:
     v = e.schedule.vector
-    unflatten(e, nest.axes, "at", v)
+    e.unflatten(nest.axes, "at", v)
     if v > 1 and vectorizable(nest.body):
-        e.neighbours(nest.body, nest.axes[-1], v)
+        neighbours(e, nest.body, nest.axes[-1], v)
     else:
         for s in nest.body:
             e.statement(s)
@@ -82,31 +83,3 @@ def _invariant(nest: Nest) -> tuple[tuple[Stmt, ...], tuple[Stmt, ...]]:
             rest.append(s)
             varying |= set(defined((s,)))
     return tuple(common), tuple(rest)
-
-
-def unflatten(e: Emitter, axes: tuple[Axis, ...], flat: str, vector: int = 1) -> None:
-    """Declare each axis from the number of the point; the last axis counts in steps of ``vector``."""
-    left = flat
-    lines: list[str] = []
-    for i in range(len(axes) - 1, -1, -1):
-        axis, step = axes[i], vector if i == len(axes) - 1 else 1
-        name = safe(axis.name)
-        extent: Int = axis.extent if step == 1 else as_int(lift(axis.extent) // step)
-        text = left if i == 0 else f"{left} % {_factor(e, extent)}"
-        lines.append(f"const {e.int_type} {name} = {_scaled(text, step)};")
-        left = f"{left} / {_factor(e, extent)}" if i else left
-    for text in reversed(lines):
-        e.line(text)
-    for axis in axes:
-        e.text[axis.name] = safe(axis.name)
-
-
-def _factor(e: Emitter, extent: Int) -> str:
-    text = e.index(extent)
-    return text if isinstance(extent, int) or text.isidentifier() else f"({text})"
-
-
-def _scaled(text: str, step: int) -> str:
-    if step == 1:
-        return text
-    return f"{text} * {step}" if " " not in text else f"({text}) * {step}"

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from codegen_cupy.body import Emitter, safe
+from codegen_cupy.body import Emitter
 from codegen_cupy.following import Coordinate, filled, place
 from codegen_cupy.gemm import Matrix, Problem
 from codegen_cupy.nest import Nest, needs_64_bits, nests, value_at
 from codegen_cupy.schedule import Schedule
-from codegen_cupy.spell import memory_type, to_memory
+from codegen_cupy.spell import memory_type, safe, to_memory
 from compiler.loop.ir import Kernel, Let, Load, Store
 from compiler.sym.expr import as_int, coefficient, lift
 from tinytorch.dtypes import DType

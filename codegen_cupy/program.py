@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from codegen_cupy import attention, convolution, cublaslt, graphs, launch, many, matmul, tune, unfused, ways
+from codegen_cupy.cuda_machine import has_clusters
 from codegen_cupy.host import EXTERN_KERNELS, Recipe, is_state, prepare
 from codegen_cupy.lanes import CHAIN
-from codegen_cupy.machine import has_clusters, machine
+from codegen_cupy.machine import machine
 from codegen_cupy.matmul import allow_tf32
 from compiler import logs
 from compiler.loop.ir import Plan

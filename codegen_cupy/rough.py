@@ -2,7 +2,8 @@
 
 Stage: codegen.  In: ``Nest``.  Out: names of values.  The contract gives a float32 result 2 ulp; a float16 or bfloat16
 result only needs its own, so ``exp`` may be ``ex2.approx`` and a division ``rcp.approx`` if all that comes of them is
-stored in a half type, or if they are made of half-precision numbers and only sums of them are stored.
+stored in a half type, or if they are made of half-precision numbers and only sums of them are stored.  Also which values
+are computed in one piece with others then, and which are rounded in fast numerics too.
 Read next: ``spell`` (``ROUGH``), ``body``.
 """
 
@@ -11,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from codegen_cupy.nest import Nest, used, walk
-from compiler.loop.ir import Buffer, Check, Index, Let, Load, Loop, Stmt, Store, Update
+from codegen_cupy.spell import HALVES
+from compiler.loop.ir import Buffer, Check, Index, Let, Load, Loop, Stmt, Store, Update, Value
 from tinytorch.dtypes import float32
 
 _HALF = 2  # bytes
@@ -76,3 +78,38 @@ def _made_of_halves(stmts: list[Stmt], buffers: dict[str, Buffer]) -> set[str]:
 
 def _names(values: Iterable[object]) -> list[str]:
     return [v for v in values if isinstance(v, str)]
+
+
+# --- in one piece ----------------------------------------------------------------------------------------------------
+def erfs_plus_one(nest: Nest, rough: frozenset[str]) -> dict[str, str]:
+    """``erf`` values that are only ever used in ``1 + erf(x)``, which is computed as a whole: name -> x."""
+    stmts = list(walk(nest.body))
+    found = {s.name: s.args[0] for s in stmts if isinstance(s, Let) and s.fn == "erf" and s.name in rough and isinstance(s.args[0], str)}
+    for s in stmts:
+        plus_one = isinstance(s, Let) and s.fn == "add" and 1.0 in s.args and s.name in rough
+        for n in () if plus_one else used(s):
+            found.pop(n, None)
+    return found
+
+
+def above_one(nest: Nest) -> frozenset[str]:
+    """Values of the form ``1 + exp(...)``: their inverse needs no care."""
+    stmts = [s for s in walk(nest.body) if isinstance(s, Let)]
+    exps = {s.name for s in stmts if s.fn in ("exp", "exp2")}
+    return frozenset(
+        s.name for s in stmts if s.fn == "add" and any(a in exps for a in s.args) and any(_at_least_one(a) for a in s.args)
+    )
+
+
+def _at_least_one(a: Value) -> bool:
+    return not isinstance(a, str) and a >= 1
+
+
+# --- rounded all the same --------------------------------------------------------------------------------------------
+def drawn(nest: Nest) -> frozenset[str]:
+    """Random numbers on their way from words to the type they are drawn in: rounded to it, since eager draws the same."""
+    out: set[str] = set()
+    for s in walk(nest.body):
+        if isinstance(s, Let) and (s.fn == "philox" or (s.fn in ("shr", "cast", "mul") and s.args[0] in out)):
+            out |= {s.name} if s.dtype.name not in HALVES else set()
+    return frozenset(out)

@@ -7,11 +7,12 @@ came before, and a second walk over the registers gives every element its prefix
 
 from __future__ import annotations
 
-from codegen_cupy.body import safe
 from codegen_cupy.combines import Accumulator
+from codegen_cupy.neighbours import neighbours
 from codegen_cupy.nest import Axis, used, vectorizable
 from codegen_cupy.rows import RowKernel
 from codegen_cupy.schedule import WARP
+from codegen_cupy.spell import safe
 from compiler.loop.ir import Index, Init, Let, Load, Loop, Stmt, Store, Update
 
 
@@ -80,7 +81,7 @@ class ScanKernel(RowKernel):
         e.text[loop.axis] = safe(loop.axis)
         for acc, x in accs:
             e.adopt(acc, x + suffix)
-        e.neighbours(stmts, Axis(loop.axis, loop.extent), self.schedule.vector, None, carried)
+        neighbours(e, stmts, Axis(loop.axis, loop.extent), self.schedule.vector, None, carried)
 
     def _prefix(self, acc: Accumulator, x: str) -> None:
         """Declare ``x_run``, all that came before this lane's elements, and ``x_whole``, the stretch's total."""

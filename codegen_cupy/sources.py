@@ -1,7 +1,7 @@
 """One ``Kernel`` becomes one or more ``Source``s under given sizes: pick a schedule, call the writer of its kind.
 
 Stage: codegen.  In: kernel, situation (sizes, alignment, aliasing).  Out: ``Source``s in launch order.
-Read next: ``schedule``, then the writers ``pointwise``, ``tiles``, ``rows``, ``columns``, ``scans``.
+Read next: ``choice``, then the writers ``pointwise``, ``tiles``, ``rows``, ``columns``, ``scans``.
 """
 
 from __future__ import annotations
@@ -10,11 +10,25 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from codegen_cupy import columns, helpers, in_order, onehot, online, phases, pointwise, rows, scans, tiles
+from codegen_cupy import (
+    columns,
+    gathered,
+    helpers,
+    in_order,
+    onehot,
+    online,
+    phases,
+    pointwise,
+    rows,
+    scans,
+    tiles,
+)
 from codegen_cupy import nest as nests
+from codegen_cupy.choice import choose
 from codegen_cupy.kernel_text import Source
 from codegen_cupy.nest import Nest
-from codegen_cupy.schedule import Schedule, Situation, choose, clustered, inner_loops, splittable
+from codegen_cupy.row_schedules import clustered
+from codegen_cupy.schedule import Schedule, Situation, inner_loops, splittable
 from compiler.config import config
 from compiler.loop.ir import Buffer, Kernel
 
@@ -88,7 +102,7 @@ def sources(
     for n, (k, nest) in enumerate(parts):
         at = replace(situation, wide=nests.needs_64_bits(k, nest, sizes))
         schedule = (pick or pick_schedule)(k, nest, at)
-        if at.ordered and in_order.order_matters(k, nest) and not rows.gathers_all(nest, schedule, k):
+        if at.ordered and in_order.order_matters(k, nest) and not gathered.gathers_all(nest, schedule, k):
             nest = in_order.in_order(k, nest)
             schedule = replace(schedule, kind="pointwise", vector=1, team=1, chunks=0, blocks=0, split=1, threads=32 if nest.axes else 1)
         out.append(write(k, nest, schedule, helpers.free(base if len(parts) == 1 else f"{base}_{n}")))

@@ -1,4 +1,4 @@
-"""CUDA C++ spellings: of element types, of literals, and of every name of the scalar vocabulary.
+"""CUDA C++ spellings: of names, of element types, of literals, and of every word of the scalar vocabulary.
 
 Stage: codegen.  In: one ``Let`` of the loop IR, its operands as C++ text.  Out: a C++ expression.
 Read next: ``helpers.cuh`` (the device functions named here), ``body`` (which writes the statements).
@@ -15,6 +15,7 @@ in ``ROUGH``: the hardware's approximations for values that half precision round
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -28,6 +29,21 @@ REGISTER: dict[str, str] = {
 }  # fmt: skip
 MEMORY: dict[str, str] = {**REGISTER, "float16": "f16", "bfloat16": "bf16"}
 HALVES = {"float16": "f16", "bfloat16": "bf16"}
+
+#: What a value, an axis or a buffer may not be called: words of C++, functions of its library, names that our kernels use.
+_TAKEN = set(
+    "r block point at total lane warp team row rows part parts c k live base first last failed done alignas auto bool break case catch char class "
+    "const continue default delete do double else enum explicit export extern false float for friend goto if inline int "
+    "long mutable namespace new operator private protected public register return short signed sizeof static struct "
+    "switch template this throw true try typedef typename union unsigned using virtual void volatile while and or not "
+    "xor abs min max exp log sqrt sin cos tan floor ceil round trunc pow fmod erf tanh y0 y1 yn j0 j1 jn".split()
+)
+
+
+def safe(name: str) -> str:
+    """A C++ identifier for a loop-IR name."""
+    text = re.sub(r"\W", "_", name)
+    return f"{text}_" if text in _TAKEN or text[0].isdigit() else text
 
 
 def register_type(d: DType) -> str:

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from codegen_cupy.body import Emitter, safe
+from codegen_cupy.body import Emitter
 from codegen_cupy.kernel_text import Source, finish
+from codegen_cupy.neighbours import neighbours
 from codegen_cupy.nest import Axis, Nest, accesses, divides, rest_along, value_at, vectorizable
-from codegen_cupy.pointwise import unflatten
 from codegen_cupy.schedule import Schedule, Situation
-from codegen_cupy.spell import cast, from_memory, memory_type
+from codegen_cupy.spell import cast, from_memory, memory_type, safe
 from compiler.loop.ir import Kernel, Load
 from compiler.sym.expr import as_int, ceildiv, lift
 
@@ -104,7 +104,7 @@ class TileKernel:
         others = tuple(a for a in self.nest.axes if a is not self.fast and a is not self.slow)
         tiles = [as_int(ceildiv(a.extent, s.side)) for a in (self.slow, self.fast)]
         e.line(f"const {e.int_type} block = blockIdx.x;")
-        unflatten(e, (*others, Axis("tile_row", tiles[0]), Axis("tile_column", tiles[1])), "block")
+        e.unflatten((*others, Axis("tile_row", tiles[0]), Axis("tile_column", tiles[1])), "block")
         wide = s.side // s.vector
         first = f"threadIdx.x % {wide}" if s.vector == 1 else f"threadIdx.x % {wide} * {s.vector}"
         e.line(f"const int row = threadIdx.x / {wide}, first = {first};")
@@ -157,7 +157,7 @@ class TileKernel:
         for x in self.ahead:
             self._given(x, f"{safe(x.name)}_ahead[c]" if v == 1 else f"{safe(x.name)}_ahead[c].at[k]")
         with self._each_round(self.slow, self.fast, "tile_row", "tile_column"):
-            e.neighbours(self.nest.body, self.fast, v)
+            neighbours(e, self.nest.body, self.fast, v)
 
     def _given(self, x: Load, text: str) -> None:
         d = self.e.buffers[x.buffer].dtype

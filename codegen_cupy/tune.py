@@ -4,7 +4,7 @@ Stage: codegen.  In: a nest with known sizes.  Out: its ``Schedule``.  Used unde
 (``mode="max-autotune"``, ``"max-autotune-no-cudagraphs"``).  The search goes one field at a time
 (``compiler.autotune``); a candidate whose results differ from the default's is thrown away, one that cannot be better
 (the default moves its bytes at the memory's speed already) or cannot run (registers, threads) is never tried.
-``config.deterministic`` leaves alone whatever the order of a sum depends on.  Read next: ``schedule``, ``sources``.
+``config.deterministic`` leaves alone whatever the order of a sum depends on.  Read next: ``choice``, ``sources``.
 """
 
 from __future__ import annotations

@@ -17,10 +17,11 @@ from math import prod
 from typing import Any
 
 from codegen_cupy import channels_last, convolution, gemm, gemm_schedules, host, launch, tune, unfused
+from codegen_cupy.cuda_machine import architecture
 from codegen_cupy.following import Following, after, following
 from codegen_cupy.gemm import Problem
 from codegen_cupy.host import Call, Memory, Recipe, Release, Step, View
-from codegen_cupy.machine import Machine, architecture, machine
+from codegen_cupy.machine import Machine, machine
 from codegen_cupy.matmul import Product, allow_tf32, products
 from codegen_cupy.nest import value_at
 from codegen_cupy.preceding import Preceding, computed, preceding

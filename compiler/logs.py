@@ -79,7 +79,7 @@ def suffix_of(topic: str, name: str, text: str) -> str:
     """How a file with this artefact should end: most are Python."""
     if topic == "asm":
         return ".s"
-    if topic in ("graph_breaks", "autotune", "memory") or name == "report":
+    if topic in ("graph_breaks", "autotune", "memory") or name in ("report", "lanes"):
         return ".txt"
     return ".cu" if topic == "kernels" and "__global__" in text else ".py"
 

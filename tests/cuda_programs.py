@@ -19,9 +19,21 @@ from unittest import mock
 
 import numpy as np
 
-from codegen_cupy import emulate, phases, pointwise, schedule, sources, tiles, tune, ways
-from codegen_cupy.machine import machine, memory_of
-from codegen_cupy.nest import Nest, divides
+from codegen_cupy import (
+    choice,
+    emulate,
+    phases,
+    pointwise,
+    row_schedules,
+    schedule,
+    sources,
+    tiles,
+    tune,
+    ways,
+)
+from codegen_cupy.emulated_machine import memory_of
+from codegen_cupy.machine import machine
+from codegen_cupy.nest import Nest, divides, vectorizable
 from codegen_cupy.program import Program
 from codegen_cupy.schedule import WARP, Schedule, Situation
 from compiler.config import Config
@@ -30,9 +42,9 @@ from tinytorch.device import cuda_available, emulated
 
 #: Thresholds so small that the programs' little data is much.
 SMALL = [
-    (schedule, "MULTIPROCESSORS", 2), (tune, "MULTIPROCESSORS", 2), (schedule, "ONLINE", 24), (schedule, "MANY", 64),
-    (schedule, "LONG", 32), (phases, "FEW", 24), (phases, "LONG", 24), (tiles, "SIDES", (8, 4)),
-    (pointwise, "FEW_THREADS", 512), (ways, "WORTH", 1),
+    (choice, "MULTIPROCESSORS", 2), (row_schedules, "MULTIPROCESSORS", 2), (tune, "MULTIPROCESSORS", 2), (choice, "MANY", 64),
+    (row_schedules, "ONLINE", 24), (row_schedules, "LONG", 32), (phases, "FEW", 24), (phases, "LONG", 24),
+    (tiles, "SIDES", (8, 4)), (pointwise, "FEW_THREADS", 512), (ways, "WORTH", 1),
 ]  # fmt: skip
 
 
@@ -170,7 +182,7 @@ def other(kernel: Kernel, nest: Nest, at: Situation) -> Schedule:
 def wilder(kernel: Kernel, nest: Nest, at: Situation, start: Schedule) -> list[Schedule]:
     """What ``choose`` would take for larger sizes."""
     out = []
-    if start.kind == "pointwise" and not schedule.inner_loops(nest) and nest.axes and at.aligned and schedule.vectorizable(nest.body):
+    if start.kind == "pointwise" and not schedule.inner_loops(nest) and nest.axes and at.aligned and vectorizable(nest.body):
         widest = schedule.widest_vector(kernel, nest, nest.axes[-1].name, dict(at.facts))
         out += [replace(start, vector=v) for v in (2, 4, 8) if v <= widest and divides(v, nest.axes[-1].extent, dict(at.facts))]
     if start.kind == "row" and schedule.splittable(nest):

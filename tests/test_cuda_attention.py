@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen_cupy import attention, attention_tiles, emulate, machine, machine_code, nvrtc
+from codegen_cupy import attention, attention_tiles, cuda_machine, emulate, machine, machine_code, nvrtc
 from codegen_cupy.attention import Problem
 from codegen_cupy.attention_tiles import Tiles
 from codegen_cupy.host import Call, Launch, Memory, Release, View
@@ -235,7 +235,7 @@ def test_every_proposed_tile_on_a_gpu(d: int, causal: bool) -> None:
         *((t, [attention.keys_launch(backward, t)], back_arrays, {n: back_wants[n] for n in ("dk", "dv")}) for t in attention_tiles.keys_tiles(d)),
         *((t, [attention.queries_launch(backward, t)], back_arrays, {"dq": back_wants["dq"]}) for t in attention_tiles.queries_tiles(d)),
     ]
-    machine_code.cubins([(x.source.text, x.source.name) for _, launches, _, _ in jobs for x in launches], machine.architecture())
+    machine_code.cubins([(x.source.text, x.source.name) for _, launches, _, _ in jobs for x in launches], cuda_machine.architecture())
     for tiles, launches, of, expected in jobs:
         for name in expected:
             of[name][...] = np.nan

@@ -13,7 +13,7 @@ from cuda_cases import CASES
 from test_cuda_kernels import arguments, close
 
 import tinytorch as torch
-from codegen_cupy.machine import memory_of
+from codegen_cupy.emulated_machine import memory_of
 from codegen_cupy.program import Program
 from compiler.loop import interp
 from compiler.loop.ir import ArrayView, Kernel, Plan, Run

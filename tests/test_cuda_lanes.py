@@ -19,6 +19,7 @@ from codegen_cupy.kernel_text import Source
 from codegen_cupy.lanes import Placed, Rule, Work
 from codegen_cupy.program import Program
 from codegen_cupy.recorded import RecordedGraphs, order
+from compiler import logs
 from compiler.config import Config
 from compiler.loop import interp
 from compiler.loop.build import PlanRecorder, kernel, plan
@@ -112,10 +113,12 @@ def test_a_chain_and_what_gains_little_stay_in_line() -> None:
 def test_a_plan_prints() -> None:
     works = [work("", "a"), work("", "b"), work("a b", "c")]
     assert lanes.shown(works, [Placed(0), Placed(1), Placed(0, (1,))]).splitlines() == [
+        "3 works, about 22 us on 2 lanes, 30 us in one line",
         "   0 ->a  10.0 us, 10%",
         "   1     ->b  10.0 us, 10%",
         "   2 a b->c  10.0 us, 10%  after 1",
     ]
+    assert lanes.shown(works, lanes.planned(works, lanes.CHAIN)).splitlines()[0] == "3 works, about 30 us in one line"
 
 
 # --- what a kernel stores ---------------------------------------------------------------------------------------------
@@ -236,6 +239,18 @@ def replays(calls: int = 4) -> bool:
 def test_any_lanes_in_any_order_give_the_same(monkeypatch, no_warnings, seed) -> None:
     scattered(monkeypatch, seed)
     assert replays()
+
+
+@emulated
+def test_lanes_are_shown_with_the_kernels(monkeypatch) -> None:
+    scattered(monkeypatch, 1)
+    with logs.collecting() as found:
+        assert replays(1)
+    (text,) = {text for topic, name, text in found if (topic, name) == ("kernels", "lanes")}
+    assert logs.suffix_of("kernels", "lanes", text) == ".txt"
+    first, *rest = text.splitlines()
+    assert first.startswith(f"{len(rest)} works, ") and " lanes, " in first
+    assert any("product" in line for line in rest) and any("after" in line for line in rest)
 
 
 @emulated

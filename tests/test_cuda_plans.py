@@ -13,7 +13,7 @@ from test_loop_random import programs
 
 import tinytorch as torch
 from codegen_cupy import emulate
-from codegen_cupy.machine import EmulatedMachine
+from codegen_cupy.emulated_machine import EmulatedMachine
 from codegen_cupy.program import Program
 from compiler.config import Config
 from compiler.loop import compile_graph

@@ -17,7 +17,7 @@ from loop_helpers import trace
 from row_batches import check
 from row_programs import rolled
 
-from codegen_cupy import schedule, sources
+from codegen_cupy import row_schedules, sources
 from compiler.config import Config
 from compiler.loop import compile_graph
 from tinytorch.device import cpu, cuda_available
@@ -123,7 +123,7 @@ def test_a_mask_of_neighbours_is_asked_for_each(change: Callable[..., None]) -> 
 
 
 def test_other_schedules_are_taken_and_put_back() -> None:
-    before = schedule.ONLINE, sources.pick_schedule
+    before = row_schedules.ONLINE, sources.pick_schedule
     with varied():
-        assert sources.pick_schedule is other and schedule.ONLINE < 100
-    assert (schedule.ONLINE, sources.pick_schedule) == before
+        assert sources.pick_schedule is other and row_schedules.ONLINE < 100
+    assert (row_schedules.ONLINE, sources.pick_schedule) == before

@@ -12,7 +12,7 @@ import pytest
 from test_cuda_kernels import arguments, close, emulate_kernel, needs_compiler, needs_nvrtc
 
 import tinytorch as torch
-from codegen_cupy import emulate, machine, nvrtc, schedule, sources, tune
+from codegen_cupy import emulate, machine, nvrtc, row_schedules, schedule, sources, tune
 from codegen_cupy.nest import Nest, changing, nests
 from codegen_cupy.onehot import closed
 from codegen_cupy.online import online
@@ -362,18 +362,18 @@ def test_blocks_of_a_cluster_share_a_row(make: Callable[[], Kernel], change: dic
 @pytest.mark.parametrize("length", [256, 1024, 4096])
 @pytest.mark.parametrize(("words", "threads", "blocks"), [(2.5, 256, 3), (3.5, 128, 3), (5, 256, 2)])
 def test_sums_that_wait_leave_registers_for_three_blocks_where_they_can(length: int, words: float, threads: int, blocks: int) -> None:
-    team, *found = schedule._gathering(length // 16, length, 8, words, False)
+    team, *found = row_schedules._gathering(length // 16, length, 8, words, False)
     assert found == [threads, blocks] and length // team == (32 if threads == 128 else 16)
 
 
 def test_drawing_random_numbers_takes_registers_from_a_third_block() -> None:
-    assert schedule._gathering(256, 4096, 8, 4, False) == (128, 128, 3)
-    assert schedule._gathering(256, 4096, 8, 4, True) == (256, 256, 2)
+    assert row_schedules._gathering(256, 4096, 8, 4, False) == (128, 128, 3)
+    assert row_schedules._gathering(256, 4096, 8, 4, True) == (256, 256, 2)
 
 
 @pytest.mark.parametrize(("points", "waves"), [(1, 1), (64, 1), (128, 1), (100, 4), (90, 3), (66, 1)])
 def test_few_long_sums_fill_the_machine_evenly(points: int, waves: int) -> None:
-    team, split = schedule._parts(points)
+    team, split = row_schedules._parts(points)
     assert points * split <= waves * schedule.MULTIPROCESSORS and team * waves <= 2048
     assert points * split > 0.9 * waves * schedule.MULTIPROCESSORS
 
@@ -596,8 +596,8 @@ def test_what_may_vary_of_a_cluster() -> None:
 @pytest.mark.parametrize("dtype", [bfloat16, float32])
 def test_a_cross_entropy_step_with_waiting_rows(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
     monkeypatch.setenv("TT_CUDA_EMULATE", "1")
-    monkeypatch.setattr(schedule, "MULTIPROCESSORS", 1)  # a small machine, on which these are many long rows
-    monkeypatch.setattr(schedule, "ONLINE", 512)
+    monkeypatch.setattr(row_schedules, "MULTIPROCESSORS", 1)  # a small machine, on which these are many long rows
+    monkeypatch.setattr(row_schedules, "ONLINE", 512)
     texts: list[str] = []
     write = sources.write
     monkeypatch.setattr(sources, "write", lambda *a: texts.append((made := write(*a)).text) or made)

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen_cupy import emulate, machine, nvrtc
+from codegen_cupy import cuda_machine, emulate, nvrtc
 from codegen_cupy.helpers import needed
 
 KERNEL = """
@@ -70,7 +70,7 @@ def emulated(source: str, x: Any, y: Any, out: Any) -> None:
 def on_device(source: str, x: Any, y: Any, out: Any) -> None:
     import cupy as cp
 
-    if machine.architecture() != "sm_90a":
+    if cuda_machine.architecture() != "sm_90a":
         pytest.skip("only compute capability 9.0 has wgmma")
     module = cp.cuda.function.Module()
     module.load(nvrtc.compile_text(source, "sm_90a"))

@@ -9,7 +9,7 @@ import pytest
 from loop_helpers import trace
 
 from codegen_cupy import emulate, program
-from codegen_cupy.machine import EmulatedMachine
+from codegen_cupy.emulated_machine import EmulatedMachine
 from compiler.config import Config
 from compiler.loop import compile_graph, interp
 from compiler.loop.ir import Alloc, Loop, Plan, Run

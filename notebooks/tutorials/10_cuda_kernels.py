@@ -18,7 +18,7 @@
 # *emulator* compiles the very same text with a C++ compiler and runs its threads on the CPU, one switch at a time; and it
 # watches every access to memory, which a real device would not.
 #
-# Files to have open: `codegen_cupy/schedule.py` (which loop becomes what), `pointwise.py` and `rows.py` (the text),
+# Files to have open: `codegen_cupy/choice.py` (which loop becomes what), `pointwise.py` and `rows.py` (the text),
 # `gemm.cuh` and `gemm_tiles.cuh` (products), `emulate/device.h` and `emulate/runtime.cpp` (the machine).
 #
 # **Predict.** `gate` works on 1000 × 1000 numbers. With 128 threads a block and one element a thread, how many blocks?
