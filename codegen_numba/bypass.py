@@ -91,7 +91,9 @@ def fetch_function(module: ir.Module, later: bool = False) -> ir.Function:
     kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
     ask = module.globals.get(name) or ir.Function(module, kind, name)
     near = I32(2 if later else 3)
-    llvm.count(b, I64(0), fn.args[1], LINE, lambda i: b.call(ask, [b.gep(fn.args[0], [i]), I32(0), near, I32(1)]))
+    within = b.and_(b.ptrtoint(fn.args[0], I64), I64(LINE - 1))  # a row that begins inside of a line ends in one more
+    first, count = b.gep(fn.args[0], [b.neg(within)]), b.add(fn.args[1], within)
+    llvm.count(b, I64(0), count, LINE, lambda i: b.call(ask, [b.gep(first, [i]), I32(0), near, I32(1)]))
     b.ret_void()
     return fn
 

@@ -157,25 +157,26 @@ class Emitter(Statements):
                     self.out(f"turn_out({self._tile_arguments(s, across, inner)[1]})")
 
     def _next_tile(self, across: str, inner: str) -> list[str]:
-        """Lines that fetch, at each row of a tile, as much of the next one along the innermost loop: neither array runs on
-        from one tile to the next for long enough for the machine to see it coming.  Only what no cache holds anyway."""
+        """Lines that fetch, at each row of a tile, what the row after it reads, and as much of the next tile along the
+        innermost loop: no array runs on from one row or tile to the next for long enough for the machine to see it coming.
+        Only what no cache holds anyway."""
         tall, wide = self.tune.tile
         row, column, out = self.name(across), self.name(inner), {}
         for s in self.phase.body if self.around else ():
             if not isinstance(s, Load) or s.mask is not None:
                 continue
-            start = self.index(analysis.at_zero(s.index, inner))
-            step = analysis.symbolic_stride(s.index, inner)
+            start, buffer = self.index(analysis.at_zero(s.index, inner)), self.buffer(s.buffer)
+            step, down = (analysis.symbolic_stride(s.index, axis) for axis in (inner, across))
             if id(s) in self.tiles and step is not None:
-                at = f"({row} - {row}_0) * {wide}"
-                start = f"{self.index(analysis.at_zero(s.index, across, inner))} + {row}_0 + remainder({at}, {tall})"
-                start += f" + ({column}_1 + quotient({at}, {tall})) * ({self.index(step)})"
+                each = -(-wide // tall)  # columns of the tile, which are rows of the array
+                start = f"{self.index(analysis.at_zero(s.index, across, inner))} + {row}_0"
+                columns = [f"({column}_1 + ({row} - {row}_0) * {each} + {n})" for n in range(each)]
+                out[s.buffer] = [f"fetch_later({buffer}, {start} + {c} * ({self.index(step)}), {tall})" for c in columns]
             elif step == 1:
-                start += f" + {column}_1"
-            else:
-                continue
-            out[s.buffer] = f"fetch_later({self.buffer(s.buffer)}, {start}, {wide})"
-        return list(out.values())
+                out[s.buffer] = [f"fetch_later({buffer}, {start} + {column}_1, {wide})"]
+                if down is not None:
+                    out[s.buffer].append(f"fetch({buffer}, {start} + {self.index(down)} + {column}_0, {wide})")
+        return [line for lines in out.values() for line in lines]
 
     def _tile_arguments(self, s: Load | Store, across: str, inner: str) -> tuple[str, str]:
         """The operands of ``turn_in`` and ``turn_out`` for the current tile."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from loop_helpers import trace
@@ -107,10 +109,12 @@ def test_only_what_is_written_and_not_read() -> None:
 @pytest.mark.parametrize("shape", [(40, 37), (130, 300)])
 @pytest.mark.parametrize("tune", [Tune(around=1), Tune(around=1, tile=(3, 5), parallel=1)], ids=["tuned", "tiny"])
 def test_tiles_go_around_too(shape: tuple[int, int], tune: Tune) -> None:
-    """Rows of a tile whose other operand is turned; the next tile is asked for meanwhile."""
+    """Rows of a tile whose other operand is turned; the next row and the next tile are asked for meanwhile: of the turned
+    operand so many of its rows at each row of the tile that all are asked for."""
     x, y = normal(*shape), normal(*reversed(shape))
     built = build(compile_graph(trace(lambda x, y: ops.add(ops.permute(x, dims=(1, 0)), y), x, y), Config()), Config(), tune)
     text = "".join(built.kernels.values())
-    assert "turn_in(" in text and "write_around(" in text and text.count("fetch_later(") == 2
+    assert "turn_in(" in text and "write_around(" in text and text.count("fetch(") == 1
+    assert text.count("fetch_later(") == 1 + math.ceil(tune.tile[1] / tune.tile[0])
     (got,) = built([x._data, y._data])
     np.testing.assert_array_equal(got, x._data.T + y._data)
