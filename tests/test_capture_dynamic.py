@@ -207,3 +207,43 @@ def test_the_text_of_an_error_shows_numbers() -> None:
         for n, i in ((3, 2), (3, 7), (4, 9), (5, 9), (7, 3)):
             x = torch.ones(n)
             assert same(compiled(x, i), fn(x, i)), (n, i)
+
+
+class Scaled(torch.nn.Module):
+    """Built with a number, a tuple of them and a float."""
+
+    def __init__(self, by: int) -> None:
+        super().__init__()
+        self.by, self.pads, self.eps = by, (by, 3), by / 8
+
+    def forward(self, x: Any) -> Any:
+        return torch.nn.functional.pad(x, self.pads) * self.by + self.eps
+
+
+def test_what_a_module_is_built_with_does_not_vary() -> None:
+    """Not even where all sizes do, as in PyTorch: a pool's stride as a symbol would be a division at each element."""
+    found: list[Any] = []
+
+    def backend(gm: Any, examples: Any) -> Any:
+        found.append(gm)
+        return gm
+
+    net = torch.nn.Sequential(Scaled(2), torch.nn.MaxPool2d(2))
+    compiled = torch.compile(net, backend=backend, dynamic=True)
+    for n in (6, 8):
+        x = torch.randn(2, n, 3, n)
+        assert same(compiled(x), net(x))
+    (gm,) = found
+    inputs = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
+    assert [tuple(map(str, getattr(v, "shape", ("number",)))) for v in inputs] == [("s0", "s1", "s2", "s3")]
+
+
+def test_numbers_of_a_module_that_do_vary_become_symbols() -> None:
+    net, x = Scaled(2), torch.randn(3, 4)
+    compiled = Counted(lambda x: net(x), dynamic=True)
+    counts = []
+    for by in (2, 3, 4, 7):
+        net.__init__(by)
+        assert same(compiled(x), net(x))
+        counts.append(len(compiled.entries))
+    assert counts[-1] == counts[1] <= 3

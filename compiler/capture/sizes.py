@@ -45,15 +45,15 @@ class Sizes:
                 wanted[d] = (2, float("inf"))
         return wanted
 
-    def number(self, where: str, value: Any) -> bool:
-        """Whether the number at ``where`` is symbolic."""
+    def number(self, where: str, value: Any, built: bool = False) -> bool:
+        """Whether the number at ``where`` is symbolic; ``built``: it says how a module is built, and is not before it differs."""
         if where in self.pinned:
             return False
         before = self.seen.get(where, value)
-        if type(before) is type(value) and before != value and self.dynamic is None:
+        if type(before) is type(value) and before != value and (self.dynamic is None or built and self.dynamic):
             self.differing.add((where, -1))
         self.seen[where] = value
-        return bool(self.dynamic) or (where, -1) in self.differing
+        return bool(self.dynamic) and not built or (where, -1) in self.differing
 
 
 def size_form(tx: Tracer, text: str, first: int) -> tuple[str, list[Source]]:

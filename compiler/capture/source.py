@@ -13,13 +13,15 @@ from typing import Any
 
 
 class Source:
-    """A path to a value.  ``parts`` are the sources that ``form`` mentions as ``{0}``, ``{1}``."""
+    """A path to a value.  ``parts`` are the sources that ``form`` mentions as ``{0}``, ``{1}``.  ``built``: does it lead through
+    a module of ``nn``?  Its numbers say how it is built, and are not taken to vary until they do."""
 
-    __slots__ = ("text", "form", "parts", "depth")
+    __slots__ = ("text", "form", "parts", "depth", "built")
 
     def __init__(self, form: str, *parts: Source) -> None:
         self.form = form
         self.parts = parts
+        self.built = any([p.built for p in parts])
         self.text: str
         self.depth: int
         if not parts:

@@ -79,7 +79,7 @@ def _type_guard(tx: Tracer, obj: Any, source: Source) -> None:
 
 def _constant(tx: Tracer, obj: Any, source: Source) -> Value:
     """A number, a string: equal in type and value (and in sign of zero)."""
-    if type(obj) is int and source.text not in tx.namespace.objects and tx.sizes.number(source.text, obj):
+    if type(obj) is int and source.text not in tx.namespace.objects and tx.sizes.number(source.text, obj, source.built):
         symbol = tx.shape_env.create_integer(obj, source.text)
         if isinstance(symbol, SymInt):
             value = SymIntValue(symbol, source)
@@ -87,7 +87,7 @@ def _constant(tx: Tracer, obj: Any, source: Source) -> Value:
             tx.guard("TYPE", "type({0}) is int", source)
             return value
     if type(obj) is float and source.text not in tx.namespace.objects and obj == obj:
-        if tx.sizes.number(source.text, obj) and tx.sizes.dynamic is not False:
+        if tx.sizes.number(source.text, obj, source.built) and tx.sizes.dynamic is not False:
             return inputs.float_input(tx, obj, source)
     kind = type(obj).__name__
     text = escape(literal(obj) or "")

@@ -14,6 +14,7 @@ from compiler.capture import breaks
 from compiler.capture.values.base import NotConstantError, Value
 from compiler.capture.values.mapping import DictValue
 from compiler.capture.values.sequence import TupleValue
+from tinytorch.nn.module import Module
 
 if TYPE_CHECKING:
     from compiler.capture.emit import Emitter
@@ -43,7 +44,9 @@ class ObjectValue(Value):
                 real = getattr(self.obj, "__dict__", None)
                 if type(real) is not dict or self.source is None:
                     return None
-                self._dict = DictValue.wrap(real, self.source.attr("__dict__"))
+                source = self.source.attr("__dict__")
+                source.built |= isinstance(self.obj, Module)
+                self._dict = DictValue.wrap(real, source)
             self._dict.owner = self
         return self._dict
 
