@@ -11,6 +11,7 @@ import tinytorch as torch
 import tinytorch.nn.functional as F
 from compiler.backend import lookup_backend
 from compiler.capture import entry
+from compiler.errors import Unsupported
 from tinytorch import nn, optim
 
 
@@ -273,3 +274,77 @@ def test_a_lazy_module_learns_its_shape_before_the_trace() -> None:
 
     assert same(told(compiled), told(lambda fn: fn))
     assert len(made[0].entries) == 1 and not made[0].native()
+
+
+# --- requires_grad set inside -----------------------------------------------------------------------------------------
+def penalty(d: Any, real: Any) -> Any:
+    """Of WGAN-GP: the gradient at a point between real and false."""
+    mix = (real * 0.3 + 0.2).detach()
+    mix.requires_grad_(True)
+    (g,) = torch.autograd.grad(d(mix).sum(), mix, create_graph=True)
+    return ((g.norm(2, dim=1) - 1) ** 2).mean()
+
+
+def own_gradient(d: Any, real: Any) -> Any:
+    y = real * 2
+    y.requires_grad = True
+    d(y).square().sum().backward()
+    return y.grad
+
+
+def set_and_taken_back(d: Any, real: Any) -> Any:
+    y = (real * 2).requires_grad_()
+    z = d(y).sum()
+    y.requires_grad_(False)
+    return (y * 3).sum(), z
+
+
+def set_as_it_is(d: Any, real: Any) -> Any:
+    for p in d.parameters():
+        p.requires_grad_(True)
+    d.requires_grad_()
+    real.requires_grad = False
+    return d(real).sum()
+
+
+def given_away(d: Any, real: Any) -> Any:
+    y = (real * 2).requires_grad_()
+    return y, d(y).square().sum()
+
+
+def kept(d: Any, real: Any) -> Any:
+    d.kept = torch.ones(6, 4, requires_grad=True)
+    return (d(real * d.kept) ** 2).sum()
+
+
+def frozen(d: Any, real: Any) -> Any:
+    d[0].weight.requires_grad_(False)
+    y = d(real).sum()
+    d[0].weight.requires_grad_(True)
+    return y
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(
+    ("fn", "whole"),
+    [(penalty, True), (own_gradient, True), (set_and_taken_back, True), (set_as_it_is, True), (given_away, False), (kept, False), (frozen, False)],
+)
+def test_requires_grad_is_set_inside(fn: Any, whole: bool, backend: str) -> None:
+    """In the graph as long as the leaf stays there; an input's flag, and a leaf that leaves, end it."""
+    seen = []
+    for call in (fn, torch.compile(fn, backend=backend, fullgraph=whole)):
+        d, (real, _) = model().eval(), batch()
+        for p in d.parameters():
+            p.grad = torch.zeros_like(p)
+        out = call(d, real)
+        out = out if isinstance(out, tuple) else (out,)
+        for t in out:
+            if t.requires_grad and t.grad_fn is not None:
+                t.sum().backward()
+        leaves = [*d.parameters(), *(t for t in out if t.is_leaf), *([d.kept] if fn is kept else [])]
+        seen.append([[t.detach() for t in out], [t.requires_grad for t in out], [t.is_leaf for t in out], [t.grad for t in leaves]])
+    assert same(*seen)
+    if not whole:
+        with pytest.raises(Unsupported, match="requires_grad"):
+            torch.compile(fn, backend="eager", fullgraph=True)(model().eval(), batch()[0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from tinytorch.tensor import Tensor
 
 if TYPE_CHECKING:
     from compiler.capture.tracer import Tracer
+    from compiler.ir.graph import Node
 
 #: Modules whose functions are leaves of a captured graph.
 LEAF_MODULES = (
@@ -197,7 +198,10 @@ def wrap_output(tx: Tracer, node: Any, out: Any) -> Value:
         known = tx.by_fake.get(id(out))
         if known is not None:
             return known
-        return tx.new_tensor(out, node)
+        made = tx.new_tensor(out, node)
+        if out._requires_grad and out._node is None and out._base is None:
+            begin_leaf(tx, made)
+        return made
     if isinstance(out, tuple | list):
         node.meta["val"] = tuple(out)
         parts: list[Value] = []
@@ -273,3 +277,20 @@ def _convert(tx: Tracer, value: Value, inner: Callable[[Tracer, Value], Any]) ->
         return value.const()
     except NotConstantError:
         breaks.unsupported(breaks.OPERATION, f"{value.describe()} as an argument of a tensor function")
+
+
+# --- leaves that begin in the graph -----------------------------------------------------------------------------------
+class LeafEscapes(Exception):  # noqa: N818 - says what happened
+    """A leaf that began in the graph leaves it: no backward from outside would reach it there, so the graph has to end first."""
+
+
+def begin_leaf(tx: Tracer, value: TensorValue) -> None:
+    """The program makes a tensor that requires grad; ``autograd.grad`` and ``backward`` inside of the graph find it."""
+    if not tx.leaves_may_begin:
+        breaks.unsupported(breaks.NOT_IN_GRAPH, "a tensor of which requires_grad is set leaves the graph")
+    tx.begun.append(value)
+
+
+def check_leaves(tx: Tracer, outputs: Container[Node]) -> None:
+    if any(t.node in outputs for t in tx.begun):
+        raise LeafEscapes

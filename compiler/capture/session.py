@@ -14,7 +14,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from compiler import collector, logs
-from compiler.capture import breaks, recover, regions
+from compiler.capture import breaks, graphs, recover, regions
 from compiler.capture.aliases import guard_aliases
 from compiler.capture.emit import Emitter, print_call, print_run
 from compiler.capture.guards import compile_text, print_check
@@ -70,6 +70,7 @@ class Session:
         self.traces: list[Tracer] = []
         self.config = cache.options.config
         self.stop_at: int | None = None
+        self.leaves_may_begin = True
         self.reason: Unsupported | None = None
 
     # --- tracing ---
@@ -86,6 +87,8 @@ class Session:
                     self.cache.sizes.pinned |= e.places
                     if not e.places and self.cache.fits(self.fn, self.values):
                         return None
+                except graphs.LeafEscapes:
+                    self.leaves_may_begin, self.stop_at, self.reason = False, None, None
                 except Unsupported as e:
                     if self.stop_at is not None and self.at_step <= self.stop_at:
                         if self._stop_earlier(e):
@@ -136,6 +139,7 @@ class Session:
         self.traces.append(tx)
         tx.modes = modes
         tx.others = bool(self.cache.entries)
+        tx.leaves_may_begin = self.leaves_may_begin
         self.at_step = 0
         fn = tx.wrap(self.fn, name("F"))
         assert isinstance(fn, UserFunction)
@@ -201,6 +205,7 @@ class Session:
 
     def _outputs(self, tx: Tracer, emit: Emitter) -> tuple[Node, ...]:
         """End the graph.  An operation that only checks its operands, for nobody uses its result, is an output too."""
+        graphs.check_leaves(tx, emit.outputs)
         tx.graph.output(tuple(emit.outputs))
         tx.graph.eliminate_dead_code()
         for node in tx.graph.nodes:

@@ -88,6 +88,8 @@ class Tracer:
         self.foresight = Foresight()  # the draws among them
         self.outcomes: float = 1  # how many ways the random decisions of this trace could go
         self.released: list[tuple[TensorValue, Value | None]] = []  # gradients dropped before anything can go wrong
+        self.begun: list[TensorValue] = []  # made here, and changed in whether they require grad
+        self.leaves_may_begin = True
         self.strict: bool | None = None  # what error_on_graph_break said
         self.others = False  # whether the code has entries, of which one may fit once an object has changed for real
         self.steps = 0

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: Methods that change what a tensor is, or need its values.
 _NOT_IN_GRAPH = frozenset(
-    "requires_grad_ register_hook retain_grad register_post_accumulate_grad_hook detach_ resize_ set_ apply_ data_ptr"
+    "register_hook retain_grad register_post_accumulate_grad_hook detach_ resize_ set_ apply_ data_ptr"
     " share_memory_ __reduce_ex__ __array__".split()
 )
 _TURNS = frozenset("t_ transpose_ squeeze_ unsqueeze_".split())  # of what the trace made; outside it would have to show
@@ -84,7 +84,10 @@ def _read_grad(tx: Tracer, t: TensorValue) -> Value:
 
 def set_attribute(tx: Tracer, t: TensorValue, name: str, new: Value | None) -> None:
     """``t.name = new``: the gradient and the program's own attributes are replayed, the rest is not for a graph."""
-    if name in ("requires_grad", "data", "names") or name.startswith("_"):
+    if name == "requires_grad" and new is not None:
+        requires_grad(tx, t, realize(tx, new))
+        return
+    if name in ("data", "names") or name.startswith("_"):
         breaks.unsupported(breaks.NOT_IN_GRAPH, f"assignment to Tensor.{name}")
     tx.effects.touch(t)
     if name == "grad" and isinstance(new, ConstantValue) and new.value is None and t.source is not None and not tx.may_raise:
@@ -122,6 +125,20 @@ def call_method(
     if getattr(Tensor, name, None) is fn:
         return graphs.call_method(tx, name, [owner, *args], kwargs)
     return graphs.call(tx, fn, [owner, *args], kwargs)
+
+
+@model(Tensor.requires_grad_)
+def requires_grad(tx: Tracer, t: TensorValue, requires_grad: Value = TRUE) -> Value:
+    """A change of what the trace made is a node; an input stays as it is."""
+    flag = operators.truth(tx, requires_grad)
+    if t.fake.requires_grad == flag:
+        return t
+    if t.source is not None:
+        breaks.unsupported(breaks.NOT_IN_GRAPH, "requires_grad of an input is changed")
+    graphs.begin_leaf(tx, t)
+    graphs.call_method(tx, "requires_grad_", [t, ConstantValue(flag)], {})
+    tx.graph.nodes[-1].meta["impure"] = True
+    return t
 
 
 def number(tx: Tracer, t: TensorValue, what: str, *args: Value) -> Value:
