@@ -311,6 +311,9 @@ np.testing.assert_allclose(made, layer(images, weights, bias).numpy(), rtol=1e-4
 # needed, in a ring, and one barrier a step is enough. Why? The slot that is filled now is the one that all threads left
 # before the barrier.
 #
+# Channels of one pixel are cut by no window. So where there is much to gather, in half types, the image is first copied with its
+# channels last, and `from_B` is copied too, eight channels at once (`channels_last.py`).
+#
 # Shared memory has 32 banks of 4 bytes, and lanes that ask for different words of one bank wait for each other. Eight lanes
 # read 16 bytes each of one column of a tile, from eight lines. **Predict** how long they take if lines of 128 bytes lie one
 # behind the other.
