@@ -112,7 +112,8 @@ def _base_of(tracer: Tracer, block: Sequence[Tensor]) -> Tensor:
     for t in candidates:
         if t.requires_grad:
             return t
-    turned = [whole for t in block if owner(t).requires_grad and (whole := _unturned(tracer, owner(t))) is not None]
+    owners = [_unturned(tracer, owner(t)) for t in block if owner(t).requires_grad]
+    turned = [t for t in owners if t is not None]
     if turned:
         return turned[0]
     return candidates[0] if candidates else Tensor._wrap(tracer.place(block[0]).memory.base, block[0].device)

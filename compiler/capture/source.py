@@ -21,7 +21,7 @@ class Source:
     def __init__(self, form: str, *parts: Source) -> None:
         self.form = form
         self.parts = parts
-        self.built = any([p.built for p in parts])
+        self.built: bool = any([p.built for p in parts])
         self.text: str
         self.depth: int
         if not parts:
