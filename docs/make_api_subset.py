@@ -37,6 +37,7 @@ name raises `AttributeError` and says that it is outside the subset. This page i
 |---|---|---|---|
 | an index out of range in `gather`, `scatter`, `index_add` | `RuntimeError` | `IndexError` | one error for one mistake, also from inside fused kernels |
 | integer division and remainder by zero | `RuntimeError` | 0, as NumPy gives | a fused loop must not be able to kill or unwind the process |
+| values that could only be refused by reading them all: classes in `one_hot`, probabilities in `bernoulli`, `multinomial` and `binary_cross_entropy`, variances in `gaussian_nll_loss` | `RuntimeError` or `ValueError` | computed with as they are | compiled code reads values once, in the kernel that uses them |
 | the sign of a zero that `%` gives | that of the dividend | that of the divisor, as in Python and NumPy | `//` and `%` follow Python throughout |
 | overlapping source and target of `copy_` | `RuntimeError` | the source is read before the first write | there is one right answer |
 | in-place changes of a result that its own rule saved (`y.exp_().relu_()` and the like) | some raise | the old value is kept; the gradient is right | fewer refusals, never a wrong number |

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tinytorch as torch
+import tinytorch.nn.functional as F
 
 
 def test_import_loads_nothing_heavy() -> None:
@@ -314,3 +315,41 @@ def test_errors_stand_alone(call: Any) -> None:
         with pytest.raises((RuntimeError, IndexError)) as caught:
             call(torch.ones(2, 3))
         assert caught.value.__context__ is None
+
+
+WRONG = {
+    "running_mean should contain 4": lambda x: F.batch_norm(x, torch.zeros(1), torch.ones(4)),
+    "bias should contain 4": lambda x: F.batch_norm(x, None, None, torch.ones(4), torch.ones(1), training=True),
+    "weight should contain 4": lambda x: F.group_norm(x, 2, torch.ones(1)),
+    "running_var should contain 4": lambda x: F.instance_norm(x, torch.zeros(4), torch.ones(3)),
+    "same shape as normalized_shape": lambda x: F.layer_norm(x, (6,), torch.ones(6), torch.ones(1)),
+    "but got weight of shape": lambda x: F.rms_norm(x, (6,), torch.ones(1)),
+    "expected bias to be 1-dimensional with 8": lambda x: F.conv2d(x, torch.ones(8, 4, 3, 3), torch.ones(1)),
+    "non-positive stride": lambda x: F.conv2d(x, torch.ones(8, 4, 3, 3), stride=0),
+    "non-positive dilation": lambda x: F.conv2d(x, torch.ones(8, 4, 3, 3), dilation=0),
+    "negative padding": lambda x: F.conv2d(x, torch.ones(8, 4, 3, 3), padding=-1),
+    "for all 4 classes": lambda x: F.cross_entropy(x, torch.zeros(2, 6, 6, dtype=torch.int64), torch.ones(5)),
+    "either for all 4": lambda x: F.cross_entropy(x, x, torch.ones(1)),
+    "is repeated for operand 0": lambda x: torch.einsum("bccd->bd", x),
+    "contracted dimensions need to match": lambda x: torch.tensordot(x, torch.ones(4, 2), 1),
+    "expected grid to have size 2": lambda x: F.grid_sample(x, torch.ones(2, 2, 2, 3), align_corners=False),
+    "same number of spatial dimensions": lambda x: F.interpolate(x, size=(3, 3, 3)),
+    "attn_mask dtype": lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=torch.ones(6, 6, dtype=torch.int64)),
+    "found std -1": lambda x: torch.normal(0.0, -1.0, (2,)),
+    "negative dimension -1": lambda x: torch.randperm(-1),
+    "n must be greater": lambda x: torch.eye(-1),
+    "type uint8 without overflow": lambda x: torch.tensor([1, 300], dtype=torch.uint8),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_numpy_would_broadcast_or_wrap_is_refused(message: str, compiled: bool) -> None:
+    fn = torch.compile(WRONG[message]) if compiled else WRONG[message]
+    with pytest.raises((RuntimeError, ValueError), match=message):
+        fn(torch.ones(2, 4, 6, 6))
+
+
+def test_one_place_of_a_tensordot_stands_for_all() -> None:
+    x, y = torch.arange(6.0).reshape(2, 3, 1), torch.arange(8.0).reshape(4, 2)
+    assert torch.equal(torch.tensordot(x, y, 1), torch.tensordot(x.expand(2, 3, 4), y, 1))

@@ -47,9 +47,20 @@ def array_of(data: Any, dtype: DType | None) -> Any:
         _check_type(found.dtype)
     elif isinstance(data, bool | int | float | complex):
         found = np.array(data, _wide_type([data], dtype).np)
+        _check_range(found, dtype)
     else:
         found = _array_of_sequence(data, dtype)
+        _check_range(found, dtype)
     return found if dtype is None else dispatch.cast_array(np, found, dtype.np)
+
+
+def _check_range(found: Any, dtype: DType | None) -> None:
+    """Python's ints must fit; unsigned types take negative ones, which wrap, as in PyTorch."""
+    if dtype is None or dtype.kind not in "iu" or found.dtype.kind != "i" or not found.size:
+        return
+    high = np.iinfo(dtype.np).max
+    if found.max() > high or found.min() < (-high if dtype.kind == "u" else np.iinfo(dtype.np).min):
+        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
 
 
 def _type_of_numbers(values: list[Any]) -> DType:
@@ -341,6 +352,9 @@ def eye(
     **_: Any,
 ) -> Tensor:
     """Ones on the diagonal.  Mirrors ``torch.eye``."""
+    for name, size in (("n", n), ("m", m)):
+        if size is not None and size < 0:
+            raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
     rows = ops.iota(size=n, device=place(device)).unsqueeze(1)
     cols = ops.iota(size=n if m is None else m, device=place(device))
     t = ops.cast(ops.eq(rows, cols), dtype=dtype or dtypes.get_default_dtype())

@@ -17,7 +17,7 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     if len(operands) == 1 and isinstance(operands[0], tuple | list):
         operands = tuple(operands[0])
     terms, result = _parse(equation, operands)
-    tensors = [_diagonals(x, term) for x, term in zip(operands, terms, strict=True)]
+    tensors = [_diagonals(i, x, term) for i, (x, term) in enumerate(zip(operands, terms, strict=True))]
     x, have = tensors[0]
     for i, (y, letters) in enumerate(tensors[1:], 1):
         later = set(result).union(*[t for _, t in tensors[i + 1 :]])
@@ -73,13 +73,18 @@ def _parse(equation: str, operands: tuple[Tensor, ...]) -> tuple[list[list[str]]
     return terms, result
 
 
-def _diagonals(x: Tensor, term: list[str]) -> tuple[Tensor, list[str]]:
+def _diagonals(operand: int, x: Tensor, term: list[str]) -> tuple[Tensor, list[str]]:
     """A letter that an operand has twice means its diagonal."""
     letters = list(term)
     for c in dict.fromkeys(term):
         while letters.count(c) > 1:
             first = letters.index(c)
             second = letters.index(c, first + 1)
+            if x.shape[first] != x.shape[second]:
+                raise RuntimeError(
+                    f"einsum(): subscript {c} is repeated for operand {operand} but the sizes don't match, "
+                    f"{x.shape[second]} != {x.shape[first]}"
+                )
             x = x.diagonal(0, first, second)
             letters = [k for i, k in enumerate(letters) if i not in (first, second)] + [c]
     return x, letters

@@ -168,6 +168,17 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         left, right = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     else:
         left, right = ([d % x.ndim for d in ds] for ds, x in zip(dims, (a, b), strict=True))
+    for d, e in zip(left, right, strict=True):
+        if a.shape[d] != b.shape[e]:
+            if a.shape[d] == 1:
+                b = b.sum(e, keepdim=True)
+            elif b.shape[e] == 1:
+                a = a.sum(d, keepdim=True)
+            else:
+                raise RuntimeError(
+                    f"contracted dimensions need to match, but first has size {a.shape[d]} in dim {d} and second has size "
+                    f"{b.shape[e]} in dim {e}"
+                )
     keep_a = [d for d in range(a.ndim) if d not in left]
     keep_b = [d for d in range(b.ndim) if d not in right]
     inner = math.prod(a.shape[d] for d in left)

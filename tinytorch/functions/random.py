@@ -121,6 +121,8 @@ def randperm(
     n: int, *, generator: Generator | None = None, dtype: DType = dtypes.int64, device: Any = None, **_: Any
 ) -> Tensor:
     """A permutation of 0 .. n - 1: the order of random words.  Mirrors ``torch.randperm``."""
+    if n < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
     high = bits_draw((n,), place(device), generator)
     low = bits_draw((n,), place(device), generator)
     words = ops.bit_or(ops.shl(ops.bit_and(high, (1 << 31) - 1), 32), low)
@@ -165,6 +167,8 @@ def normal(
     device: Any = None,
 ) -> Tensor:
     """Normal numbers with these means and deviations (numbers or tensors).  Mirrors ``torch.normal``."""
+    if not isinstance(std, Tensor) and std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     shaped = [x for x in (mean, std) if isinstance(x, Tensor)]
     if shaped:
         like = ops.add(mean, ops.mul(std, 0.0)) if len(shaped) > 1 else shaped[0]

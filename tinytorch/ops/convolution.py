@@ -32,6 +32,9 @@ def _conv_infer(x: Meta, w: Meta, stride: Ints, padding: Ints, dilation: Ints, g
             f"Expected {n + 2}D input and weight to conv{n}d, but got input of size: {list(x.shape)} and weight of "
             f"size: {list(w.shape)}"
         )
+    for name, values, least in (("stride", stride, 1), ("dilation", dilation, 1), ("padding", padding, 0)):
+        if any(isinstance(v, int) and v < least for v in values):
+            raise RuntimeError(f"{'non-positive' if least else 'negative'} {name} is not supported")
     if x.dtype is not w.dtype:
         raise RuntimeError(f"Input type ({x.dtype.name}) and weight type ({w.dtype.name}) should be the same")
     if x.shape[1] != w.shape[1] * groups:

@@ -36,6 +36,8 @@ def scaled_dot_product_attention(
     """
     if is_causal and attn_mask is not None:
         raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+    if attn_mask is not None and not (attn_mask.dtype is dtypes.bool_ or attn_mask.dtype.is_floating_point):
+        raise RuntimeError(f"Expected attn_mask dtype to be bool or float, but got attn_mask.dtype: {attn_mask.dtype}")
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     if blocked_allowed() and _fits_row(query, key, value, attn_mask, dropout_p, enable_gqa):
         return _blocked(query, key, value, attn_mask, dropout_p, is_causal, factor)

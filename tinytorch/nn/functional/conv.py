@@ -60,6 +60,8 @@ def _by_name(input: Tensor, weight: Tensor, padding: str, stride: Any, dilation:
 
 def _finish(out: Tensor, bias: Tensor | None, batched: bool) -> Tensor:
     if bias is not None:
+        if bias.dim() != 1 or bias.shape[0] != out.shape[1]:
+            raise RuntimeError(f"expected bias to be 1-dimensional with {out.shape[1]} elements, but got bias of size {list(bias.shape)} instead")
         out = out + bias.reshape(-1, *(1,) * (out.dim() - 2))
     return out if batched else out.squeeze(0)
 

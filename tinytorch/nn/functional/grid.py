@@ -40,6 +40,8 @@ def grid_sample(
     """``input`` at the places of ``grid``: bilinear or nearest; outside it is zero, its border, or its reflection."""
     if input.dim() != 4 or grid.dim() != 4:
         raise NotImplementedError("F.grid_sample: only 4-d input is supported")
+    if grid.shape[-1] != 2:
+        raise RuntimeError(f"grid_sampler(): expected grid to have size 2 in last dimension, but got grid with sizes {list(grid.shape)}")
     if mode not in ("bilinear", "nearest"):
         raise NotImplementedError(f"F.grid_sample: mode {mode!r} is not supported")
     if padding_mode not in ("zeros", "border", "reflection"):

@@ -110,6 +110,7 @@ def nll_loss(
     """
     dim = 0 if input.dim() == 1 else 1
     _check_classes(input, target, dim)
+    _check_weight(weight, input.shape[dim])
     valid: Any = target != ignore_index
     safe = ops.where(valid, target, 0)
     loss = -input.gather(dim, safe.unsqueeze(dim)).squeeze(dim)
@@ -121,6 +122,14 @@ def nll_loss(
         counts = valid
     loss = ops.where(valid, loss, 0.0)
     return loss.sum() / counts.sum() if reduction == "mean" else reduced(loss, reduction)
+
+
+def _check_weight(weight: Tensor | None, classes: Any) -> None:
+    if weight is not None and (weight.dim() != 1 or weight.shape[0] != classes):
+        raise RuntimeError(
+            f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of "
+            f"shape: {list(weight.shape)}"
+        )
 
 
 def _check_classes(input: Tensor, target: Tensor, dim: int) -> None:
@@ -185,6 +194,7 @@ def _cross_entropy_probabilities(
         raise RuntimeError(f"Expected floating point target of size {list(logp.shape)}, got {list(target.shape)}")
     if smoothing > 0.0:
         target = target * (1 - smoothing) + smoothing / logp.shape[dim]
+    _check_weight(weight, logp.shape[dim])
     if weight is not None:
         target = target * _along(weight, dim, logp.dim())
     loss = -(logp * target).sum(dim)

@@ -39,7 +39,7 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Over the last dimensions, whose sizes are ``normalized_shape`` (Ba, Kiros and Hinton, 2016)."""
-    dims = _last_dims(input, normalized_shape)
+    dims = _last_dims(input, normalized_shape, weight=weight, bias=bias)
     x = wide(input)
     centred, _, var = mean_and_variance(x, dims)
     out = centred * ops.rsqrt(var + eps)
@@ -54,7 +54,7 @@ def rms_norm(
     input: Tensor, normalized_shape: Sequence[Any], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     """Divide by the root of the mean square of the last dimensions (Zhang and Sennrich, 2019)."""
-    dims = _last_dims(input, normalized_shape)
+    dims = _last_dims(input, normalized_shape, weight=weight)
     x = wide(input)
     small = float(np.finfo(x.dtype.np).eps) if eps is None else eps
     count: Any = 1
@@ -66,7 +66,7 @@ def rms_norm(
     return narrow(out, input)
 
 
-def _last_dims(input: Tensor, normalized_shape: Sequence[Any]) -> tuple[int, ...]:
+def _last_dims(input: Tensor, normalized_shape: Sequence[Any], **learned: Tensor | None) -> tuple[int, ...]:
     shape = tuple(normalized_shape)
     n = len(shape)
     if n == 0 or tuple(input.shape[-n:]) != shape:
@@ -74,6 +74,12 @@ def _last_dims(input: Tensor, normalized_shape: Sequence[Any]) -> tuple[int, ...
             f"Given normalized_shape={list(shape)}, expected input with shape [*, {', '.join(map(str, shape))}], "
             f"but got input of size{list(input.shape)}"
         )
+    for name, t in learned.items():
+        if t is not None and tuple(t.shape) != shape:
+            raise RuntimeError(
+                f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape {list(t.shape)} and "
+                f"normalized_shape = {list(shape)}"
+            )
     return tuple(range(input.dim() - n, input.dim()))
 
 
@@ -88,10 +94,18 @@ def group_norm(
             f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
             f"{list(input.shape)} and num_groups={num_groups}"
         )
+    _of_channels(input, weight=weight, bias=bias)
     x = wide(input).reshape(n, num_groups, channels // num_groups * math.prod(rest))
     centred, _, var = mean_and_variance(x, (2,))
     out = (centred * ops.rsqrt(var + eps)).reshape(n, channels, *rest)
     return narrow(_scale_channels(out, weight, bias), input)
+
+
+def _of_channels(input: Tensor, **given: Tensor | None) -> None:
+    """One number for each channel; fewer would be spread over all, more would widen the result."""
+    for name, t in given.items():
+        if t is not None and (t.dim() != 1 or t.shape[0] != input.shape[1]):
+            raise RuntimeError(f"{name} should contain {input.shape[1]} elements not {t.numel()}")
 
 
 def _scale_channels(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -116,6 +130,7 @@ def batch_norm(
 ) -> Tensor:
     """Over all but dimension 1 in training, moving the running statistics; with those in evaluation
     (Ioffe and Szegedy, 2015)."""
+    _of_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     x = wide(input)
     dims = (0, *range(2, input.dim()))
     if training:
@@ -166,6 +181,7 @@ def instance_norm(
     """Over each channel of each sample; running statistics are means over the batch (Ulyanov et al., 2016)."""
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    _of_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     x = wide(input)
     dims = tuple(range(2, input.dim()))
     count = _numel_over(input, dims)

@@ -59,6 +59,12 @@ def _sizes(
     """Output sizes, and the scales to compute places with (None: from the sizes)."""
     if (size is None) == (scale_factor is None):
         raise ValueError("only one of size or scale_factor should be defined" if size else "either size or scale_factor should be defined")
+    for given in (size, scale_factor):
+        if isinstance(given, tuple | list) and len(given) != n:
+            raise ValueError(
+                f"Input and output must have the same number of spatial dimensions, but got input with spatial dimensions "
+                f"of {list(input.shape[2:])} and {'output size' if given is size else 'scale factor'} of {list(given)}."
+            )
     if size is not None:
         return list(as_tuple(size, n)), [None] * n
     factors = as_tuple(scale_factor, n)
