@@ -4,7 +4,7 @@ Stage: codegen_numba.  In: a ``Machine`` (where to write, float32 or float64) an
 No branches and no calls: special cases are selected, not jumped to, so a loop around them becomes SIMD code.  Errors
 are below 2 ulp (``pow`` 4) on every input; NaN, infinities, signed zeros and subnormals come out as in NumPy.
 Coefficients are minimax fits, rounded to their format.  Where float32 has no version of its own, the float64 one is
-used.  Read next: ``trig`` (which needs one branch, for huge arguments), ``intrinsics``.
+used.  Read next: ``trig`` (which needs one branch, for huge arguments), ``joined_math``, ``intrinsics``.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ ERF_FAR_F64 = (
 
 
 # --- exponentials ----------------------------------------------------------------------------------------------------
-def _clamp(m: Machine, x: V, low: float, high: float) -> V:
+def clamp(m: Machine, x: V, low: float, high: float) -> V:
     """NaN passes: a comparison with it is false."""
     x = m.select(x < low, low, x)
     return m.select(x > high, high, x)
@@ -128,27 +128,14 @@ def _exp_parts(m: Machine, x: V) -> tuple[V, V]:
 
 def exp(m: Machine, x: V) -> V:
     low, high = (-104.0, 89.0) if m.fmt is F32 else (-746.0, 710.0)
-    x = _clamp(m, x, low, high)
+    x = clamp(m, x, low, high)
     kf, scale = m.round_to_scale(x, LOG2E)
     return scale(_exp_near_one(m, x, kf))
 
 
-def logistic(m: Machine, x: V) -> V:
-    """``1 / (1 + exp(-x))`` as ``0.5 / (0.5 + p * 2**(k - 1))``: the power is a normal number, or infinite beside what
-    is beyond the format."""
-    low, high = (-89.2, 80.0) if m.fmt is F32 else (-710.3, 700.0)
-    x = _clamp(m, x, low, high)
-    kf, power = m.round_to_power(x, -LOG2E, down=1)
-    r = m.mad(kf, LN2_LO[m.fmt], m.mad(kf, LN2_HI[m.fmt], x))  # exp(-r) = 1 - r + r^2 (...)
-    square = r * r
-    signs = [c if n % 2 == 0 else -c for n, c in enumerate(EXP[m.fmt])]
-    p = m.mad(square, m.pairs(r, square, signs), -r) + 1.0
-    return 0.5 / m.mad(p, power, 0.5)
-
-
 def exp2(m: Machine, x: V) -> V:
     low, high = (-151.0, 129.0) if m.fmt is F32 else (-1076.0, 1025.0)
-    x = _clamp(m, x, low, high)
+    x = clamp(m, x, low, high)
     kf, k = m.round_to_int(x, 1.0)
     r = (x - kf) * LN2
     return m.ldexp(m.mad(r * r, m.poly(r, EXP[m.fmt]), r) + 1.0, k)
@@ -156,8 +143,8 @@ def exp2(m: Machine, x: V) -> V:
 
 def expm1(m: Machine, x: V) -> V:
     low, high, most = (-20.0, 89.0, 100) if m.fmt is F32 else (-40.0, 710.0, 1000)
-    kf, k = m.round_to_int(_clamp(m, x, low, high), LOG2E)
-    r = m.mad(kf, -LN2_LO[m.fmt], m.mad(kf, -LN2_HI[m.fmt], _clamp(m, x, low, high)))
+    kf, k = m.round_to_int(clamp(m, x, low, high), LOG2E)
+    r = m.mad(kf, -LN2_LO[m.fmt], m.mad(kf, -LN2_HI[m.fmt], clamp(m, x, low, high)))
     p = m.mad(r * r, m.poly(r, EXP[m.fmt]), r)
     one = 1.0 - m.power_of_two(0 - m.select(k > most, most, k))  # exact, or of no account
     return m.copysign(m.ldexp(p + one, k), x)
@@ -268,7 +255,7 @@ def _pow_f64(m: Machine, x: V, y: V) -> V:
     product = y * hi
     rest = m.fma(y, hi, -product) + y * lo
     fits = m.abs(product) < 1100.0
-    product = _clamp(m, product, -1100.0, 1100.0)
+    product = clamp(m, product, -1100.0, 1100.0)
     kf, k = m.round_to_int(product, 1.0)
     r = ((product - kf) + m.select(fits, rest, 0.0)) * LN2
     return m.ldexp(m.mad(r * r, m.poly(r, EXP[F64]), r) + 1.0, k)
@@ -330,7 +317,7 @@ def sinh(m: Machine, x: V) -> V:
         return _wide(sinh, m, x)
     a = m.abs(x)
     z = a * a
-    p, k = _exp_parts(m, _clamp(m, a, 0.0, 720.0))
+    p, k = _exp_parts(m, clamp(m, a, 0.0, 720.0))
     far = m.ldexp(p, k - 1) - m.ldexp(1.0 / p, -1 - k)
     return m.copysign(m.select(a < 1.0, m.mad(a * z, m.poly(z, SINH), a), far), x)
 
@@ -338,7 +325,7 @@ def sinh(m: Machine, x: V) -> V:
 def cosh(m: Machine, x: V) -> V:
     if m.fmt is F32:
         return _wide(cosh, m, x)
-    p, k = _exp_parts(m, _clamp(m, m.abs(x), 0.0, 720.0))
+    p, k = _exp_parts(m, clamp(m, m.abs(x), 0.0, 720.0))
     return m.ldexp(p, k - 1) + m.ldexp(1.0 / p, -1 - k)
 
 

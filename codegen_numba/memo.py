@@ -57,9 +57,9 @@ class _Memo:
             length = self._length(s.extent)
             if length is None:
                 continue
-            keys = self._keys(s)
-            out[n] = self._recall(s, n, keys, length, body)
-            for name, key in keys.items():
+            named = keys(s, self.written)
+            out[n] = self._recall(s, n, named, length, body)
+            for name, key in named.items():
                 let = next(x for x in s.body if name in analysis.defines(x))
                 if key is not None and isinstance(let, Let):
                     self.first.setdefault(key, (n, name, let.dtype))
@@ -74,29 +74,6 @@ class _Memo:
             return length if 32 < length <= LONGEST else None
         self.unknown = self.unknown or str(extent)
         return LONGEST if str(extent) == self.unknown else None
-
-    def _keys(self, s: Loop) -> dict[str, Key]:
-        """What each name of a straight loop body stands for, with the axis nameless; None if it may change."""
-        keys: dict[str, Key] = {}
-        for x in s.body:
-            match x:
-                case Let():
-                    args = [self._operand(a, keys) for a in x.args]
-                    keys[x.name] = None if None in args else (x.fn, x.dtype.name, s.extent, *args)
-                case Load():
-                    good = (
-                        x.mask is None and x.buffer not in self.written and not analysis.names_in(x.index) & set(keys)
-                    )
-                    keys[x.name] = ("load", x.buffer, _nameless(x.index, s.axis)) if good else None
-                case Index():
-                    good = not analysis.names_in(x.expr) & set(keys)
-                    keys[x.name] = ("index", _nameless(x.expr, s.axis)) if good else None
-        return keys
-
-    def _operand(self, a: Any, keys: dict[str, Key]) -> Key:
-        if isinstance(a, str):
-            return keys[a] if a in keys else ("outer", a)
-        return type(a).__name__, repr(a)
 
     def _recall(self, s: Loop, n: int, keys: dict[str, Key], length: int, body: Body) -> Loop:
         """Read what an earlier loop computed, from the last value back: what only made such values is no longer needed."""
@@ -136,6 +113,29 @@ class _Memo:
                 if isinstance(x, Let) and x.name == name:
                     lines.append(Keep(self.rows[key], name, s.axis, dtype, known(s.extent) or LONGEST))
         return replace(s, body=tuple(lines))
+
+
+def keys(s: Loop, written: Iterable[str]) -> dict[str, Key]:
+    """What each name of a straight loop body stands for, with the axis nameless; None if it may change."""
+    made: dict[str, Key] = {}
+    for x in s.body:
+        match x:
+            case Let():
+                args = [_operand(a, made) for a in x.args]
+                made[x.name] = None if None in args else (x.fn, x.dtype.name, s.extent, *args)
+            case Load():
+                good = x.mask is None and x.buffer not in written and not analysis.names_in(x.index) & set(made)
+                made[x.name] = ("load", x.buffer, _nameless(x.index, s.axis)) if good else None
+            case Index():
+                good = not analysis.names_in(x.expr) & set(made)
+                made[x.name] = ("index", _nameless(x.expr, s.axis)) if good else None
+    return made
+
+
+def _operand(a: Any, made: dict[str, Key]) -> Key:
+    if isinstance(a, str):
+        return made[a] if a in made else ("outer", a)
+    return type(a).__name__, repr(a)
 
 
 def _nameless(e: Int, axis: str) -> Any:

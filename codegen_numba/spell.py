@@ -162,5 +162,5 @@ WORDS = frozenset(
 ) | frozenset((
     "accumulate", "multiply_up", "lost_by_adding", "finish_sum", "quotient", "remainder", "least", "greatest", "inf",
     "nan", "turn_in", "turn_out", "philox_row", "write_around",
-    "fetch", "fetch_later", "settle", "logistic", "independent",
+    "fetch", "fetch_later", "settle", "logistic", "erf_plus_one", "share", "independent",
 ))  # fmt: skip

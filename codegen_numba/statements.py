@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from codegen_numba import analysis, bypass, joined, memo, parallel, random_rows, spell, streams
+from codegen_numba import analysis, bypass, joined, memo, parallel, random_rows, shares, spell, streams
 from codegen_numba.accumulate import Accumulators
 from codegen_numba.analysis import Body, Keep, Recall
 from codegen_numba.names import Names, Text
@@ -50,6 +50,8 @@ class Statements(Names):
     # --- statements ---
     def row_body(self, stmts: tuple[Stmt, ...]) -> None:
         """Statements and loops side by side: what one loop computes at a price is kept for the next."""
+        if not self.strict:
+            stmts = shares.mark(stmts, self.kernel.writes)
         plain, stmts = stmts, memo.remember(stmts, self.kernel.writes)
         for s in analysis.walk(stmts):
             if isinstance(s, Keep):
@@ -133,8 +135,8 @@ class Statements(Names):
         return half in ("", known)
 
     def spelled(self, s: Let, args: list[str], operand: DType) -> str:
-        if s.fn == joined.LOGISTIC:
-            return f"{s.fn}({args[0]})"
+        if s.fn in (*joined.WORDS, shares.SHARE):
+            return f"{s.fn}({', '.join(args)})"
         if s.fn == "pow" and operand.kind == "f" and s.args[1] == 2 and not isinstance(s.args[1], str):
             return f"{args[0]} * {args[0]}"
         return spell.spell(s.fn, args, operand, s.dtype, self.strict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,48 @@ def test_logistic(t: str, low: float, ulps: float) -> None:
     run_source(source, [edge, out], edge.size)
     np.testing.assert_array_equal(out[:7], np.array([np.nan, 1, 0, 0.5, 0.5, 1, 0], t))
     assert 0 <= out[7] < np.finfo(t).tiny
+
+
+def error_function(dtype: DType, one: float = 1.0, again: bool = False) -> Kernel:
+    """``1 + erf(x)``, and, if asked for, the error function as well."""
+
+    @kernel
+    def text(k):
+        x = k.param("x", dtype, (100,), (1,))
+        outs = [k.param(f"out{n}", dtype, (100,), (1,)) for n in range(1 + again)]
+        for i in k.map(100):
+            e = k.erf(k.load(x, i))
+            k.store(outs[0], i, k.add(one, e))
+            if again:
+                k.store(outs[1], i, e)
+
+    return text
+
+
+@pytest.mark.parametrize("dtype", [float32, float64])
+def test_one_and_an_error_function_are_one_word(dtype: DType) -> None:
+    assert "erf_plus_one(" in source_of(error_function(dtype))
+    assert "erf_plus_one(" not in source_of(error_function(dtype, again=True))
+    assert "erf_plus_one(" not in source_of(error_function(dtype, one=2.0))
+    assert "erf_plus_one(" not in source_of(error_function(dtype), numerics="strict")
+
+
+@pytest.mark.parametrize("t", ["float32", "float64"])
+def test_one_and_an_error_function(t: str) -> None:
+    """Within 2 ulp from a half on, and nowhere farther off than a sum of rounded numbers."""
+    source = Source("k", "def k(x, out, start, stop, part):\n    for i in range(start, stop):\n        out[i] = erf_plus_one(x[i])\n",
+                    (("x", t), ("out", t)))  # fmt: skip
+    draw = np.random.default_rng(0)
+    x = np.concatenate([draw.uniform(-6, 6, 50_000), draw.normal(size=50_000), draw.normal(size=1000) * 1e-20]).astype(t)
+    out = np.empty_like(x)
+    run_source(source, [x, out], x.size)
+    exact = np.array([math.erfc(-v) for v in x.tolist()])
+    ulps = np.abs(out - exact) / np.spacing(exact.astype(t))
+    assert np.max(ulps[exact >= 0.5]) <= 2 and np.max(np.abs(out - exact)) <= np.finfo(t).eps * 1.5
+    edge = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e30, -50.0], t)
+    out = np.empty_like(edge)
+    run_source(source, [edge, out], edge.size)
+    np.testing.assert_array_equal(out, np.array([np.nan, 2, 0, 1, 1, 2, 0, 0], t))
 
 
 @pytest.mark.parametrize("dtype", [float16, bfloat16])

@@ -60,15 +60,15 @@ def test_of_a_chain_of_dear_values_only_the_last_is_kept(cols: int) -> None:
         for i in k.map(3):
             total = k.init("add", float32)
             for j in k.reduce(cols):
-                k.update("add", total, k.sin(k.add(1.0, k.erf(k.exp(k.load(x, cols * i + j))))))
+                k.update("add", total, k.sin(k.add(2.0, k.erf(k.exp(k.load(x, cols * i + j))))))
             for j in k.map(cols):
-                k.store(out, cols * i + j, k.sub(k.sin(k.add(1.0, k.erf(k.exp(k.load(x, cols * i + j))))), total))
+                k.store(out, cols * i + j, k.sub(k.sin(k.add(2.0, k.erf(k.exp(k.load(x, cols * i + j))))), total))
 
     built = build(plan_of(rows), Config())
     text = " ".join(built.kernels.values())
     assert text.count("= scratch_") == 1 and all(text.count(word) == 1 for word in ("sin(", "erf(", "exp("))
     x = np.random.default_rng(0).normal(size=(3, cols)).astype(np.float32)
-    value = np.sin(1 + np.vectorize(math.erf)(np.exp(x.astype(np.float64))))
+    value = np.sin(2 + np.vectorize(math.erf)(np.exp(x.astype(np.float64))))
     np.testing.assert_allclose(built([x])[0], value - value.sum(1, keepdims=True), rtol=1e-5)
 
 

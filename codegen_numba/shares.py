@@ -1,0 +1,56 @@
+"""A row's exponentials over their sum: the one division of a softmax, by a divisor that a whole row has in common.
+
+Stage: codegen_numba, a part of ``statements``.  In: statements and loops side by side.  Out: the same with ``x / total`` as
+a word of its own where a row shows what it needs to know of both: ``x`` is an exponential of what is not above the row's
+maximum, so 1 at most, and the total the sum of all of them, so 1 at least.  The word divides once for a whole row.
+Read next: ``joined_math`` (``share``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from codegen_numba import analysis, memo
+from codegen_numba.analysis import Body
+from compiler.loop.ir import Let, Loop, Update
+
+SHARE = "share"
+
+
+def mark(body: Body, written: frozenset[str]) -> Body:
+    """``body`` with the divisions of its softmaxes as shares; ``written``: buffers that change in between."""
+    loops = [s for s in body if isinstance(s, Loop) and s.kind != "scan" and not analysis.has_loop(s.body)]
+    keys = {id(s): memo.keys(s, written) for s in loops}
+    updates = [(s, u) for s in loops for u in s.body if isinstance(u, Update)]
+    often = Counter(n for x in analysis.walk(body) if isinstance(x, Update) for n in x.names)
+
+    def fed(combine: str) -> dict[str, tuple[Any, Any]]:
+        """What each accumulator of one loop is fed with, and over which extent."""
+        return {
+            u.names[0]: (keys[id(s)].get(u.values[0]), s.extent)
+            for s, u in updates
+            if u.combine == combine and isinstance(u.values[0], str) and often[u.names[0]] == 1
+        }
+
+    tops, totals = fed("max"), fed("add")
+
+    def is_share(s: Loop, x: Any) -> bool:
+        if not isinstance(x, Let) or x.fn != "div" or not all(isinstance(a, str) for a in x.args):
+            return False
+        key, (total, extent) = keys[id(s)].get(x.args[0]), totals.get(x.args[1], (None, None))
+        return key is not None and key == total and s.extent == extent and _below_top(key, tops)
+
+    return tuple(
+        replace(s, body=tuple(replace(x, fn=SHARE) if is_share(s, x) else x for x in s.body)) if id(s) in keys else s
+        for s in body
+    )
+
+
+def _below_top(key: Any, tops: dict[str, tuple[Any, Any]]) -> bool:
+    """Is this ``exp(x - top)`` with ``top`` the maximum of all ``x``?"""
+    match key:
+        case ("exp", _, extent, ("sub", _, _, x, ("outer", top))):
+            return bool(tops.get(top) == (x, extent))
+    return False
