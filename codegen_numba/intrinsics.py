@@ -15,7 +15,8 @@ from typing import Any
 from llvmlite import ir
 from llvmlite.ir.instructions import FastMathFlags
 
-from codegen_numba import blas, bypass, joined_math, math, parallel, product, random_rows, transpose, trig, types
+from codegen_numba import blas, bypass, math, parallel, product, random_rows, transpose, trig, types
+from codegen_numba.joined_math import erf_plus_one, logistic, share
 from codegen_numba.llvm import F32, F64, Machine, V
 
 NAMES: dict[str, Any] = {}
@@ -65,9 +66,9 @@ for _name, _llvm in {
 }.items():  # fmt: skip
     word(_name, 1, lambda m, x, _llvm=_llvm: m.intrinsic(_llvm, x))
 word("rsqrt", 1, lambda m, x: 1.0 / m.sqrt(x))
-word("logistic", 1, joined_math.logistic)
-word("erf_plus_one", 1, joined_math.erf_plus_one)
-word("share", 2, joined_math.share)
+word("logistic", 1, logistic)
+word("erf_plus_one", 1, erf_plus_one)
+word("share", 2, share)
 word("copysign", 2, lambda m, x, s: m.copysign(x, s))
 
 
