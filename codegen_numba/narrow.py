@@ -77,22 +77,23 @@ def written(plan: Plan, step: object) -> set[str]:
 
 
 def _qualifies(step: Extern, buffers: Mapping[str, Buffer]) -> bool:
-    if not fits(step, buffers, any_rows=True):
+    if not fits(step, buffers):
         return False
     rows, (k, n) = known(factors(step)[0].shape[0]), map(hint, factors(step)[1].shape)
     return (rows is None or 1 < rows <= MOST_ROWS) and n * k <= LARGEST
 
 
-def fits(step: Extern, buffers: Mapping[str, Buffer], any_rows: bool = False) -> bool:
-    """Can ``product`` make it from a packed right factor?  ``any_rows``: how many rows there are may vary."""
+def fits(step: Extern, buffers: Mapping[str, Buffer], any_depth: bool = False) -> bool:
+    """Can ``product`` make it from a packed right factor?  How many rows there are may vary, or (``any_depth``) how many terms
+    a sum has; and where the matrices begin."""
     if step.fn != "matmul" or step.params or len(step.outs) != 1:
         return False
     views = [v for v in (*step.args, *step.outs) if isinstance(v, ArrayView) and len(v.shape) == 2]
     if len(views) != 3:
         return False
-    vary = {0, 2} if any_rows else set[int]()  # the left factor's and the result's rows, and where these begin
-    fixed = [(*v.shape[1:], *v.stride) if n in vary else (*v.shape, *v.stride, v.offset) for n, v in enumerate(views)]
-    if any(known(x) is None for of_one in fixed for x in of_one):
+    vary = {(0, 1), (1, 0)} if any_depth else {(0, 0), (2, 0)}  # which dimension of which matrix
+    sizes = [x for n, v in enumerate(views) for d, x in enumerate(v.shape) if (n, d) not in vary]
+    if any(known(x) is None for x in (*sizes, *(s for v in views for s in v.stride))):
         return False
     if any(buffers[v.buffer].dtype.name != "float32" for v in views):
         return False

@@ -197,3 +197,26 @@ def test_many_rows_are_packed_for_where_their_number_is_a_symbol(depth: int, pan
         found = packed.matmul(step, {v.buffer: Buffer(v.buffer, float32, v.shape, v.stride) for v in views})
         busy = {t.source.name: lift(t.extent).evaluate({"rows": n}) for t in found or ()}
         assert (busy["matmul"], busy["packed"]) == ((n, 0) if n < 64 else (0, n)) and (busy["pack"] > 0) == (n >= 64)
+
+
+@pytest.mark.skipif(lanes() < 16, reason="BLAS does as well with short vectors")
+@pytest.mark.parametrize("pieces", [packed.PIECES, packed.TERMS * 3 * lanes()], ids=["at once", "in pieces"])
+@pytest.mark.parametrize("columns", [3 * lanes(), 2 * lanes()])
+def test_sums_of_a_symbolic_number_of_terms(columns: int, pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients of weights where the batch size varies; of no terms the sum is zero."""
+    monkeypatch.setattr(packed, "PIECES", pieces)
+    monkeypatch.setattr(packed, "ROWS_EACH", 1)
+    torch.compiler.reset()
+    compiled = torch.compile(lambda x, y: x.t() @ y, fullgraph=True)
+    x, y = torch.ones(5, 137), torch.ones(5, columns)
+    torch.compiler.mark_dynamic(x, 0)
+    torch.compiler.mark_dynamic(y, 0)
+    with logs.collecting() as made:
+        compiled(x, y)
+    (text,) = [text for topic, _, text, *_ in made if topic == "loops"]
+    built = build(parse_plan(text), Config())
+    assert "deep" in built.kernels and "matmul" not in built.kernels
+    for terms in (0, 1, 2, 255, 256, 257, 1000, 5400):
+        a, b = layout(terms, 137, "plain"), layout(terms, columns, "plain")
+        (got,) = built([a, b], (terms,))
+        np.testing.assert_allclose(got, a.T @ b, rtol=1e-4, atol=2e-4)
