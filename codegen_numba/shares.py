@@ -14,7 +14,7 @@ from typing import Any
 
 from codegen_numba import analysis, memo
 from codegen_numba.analysis import Body
-from compiler.loop.ir import Let, Loop, Update
+from compiler.loop.ir import Let, Loop, Stmt, Update
 
 SHARE = "share"
 
@@ -29,23 +29,22 @@ def mark(body: Body, written: frozenset[str]) -> Body:
     def fed(combine: str) -> dict[str, tuple[Any, Any]]:
         """What each accumulator of one loop is fed with, and over which extent."""
         return {
-            u.names[0]: (keys[id(s)].get(u.values[0]), s.extent)
+            u.names[0]: (keys[id(s)].get(str(u.values[0])), s.extent)
             for s, u in updates
-            if u.combine == combine and isinstance(u.values[0], str) and often[u.names[0]] == 1
+            if u.combine == combine and often[u.names[0]] == 1
         }
 
     tops, totals = fed("max"), fed("add")
 
-    def is_share(s: Loop, x: Any) -> bool:
-        if not isinstance(x, Let) or x.fn != "div" or not all(isinstance(a, str) for a in x.args):
-            return False
-        key, (total, extent) = keys[id(s)].get(x.args[0]), totals.get(x.args[1], (None, None))
-        return key is not None and key == total and s.extent == extent and _below_top(key, tops)
+    def marked(s: Loop, x: Stmt) -> Stmt:
+        if not isinstance(x, Let) or x.fn != "div":
+            return x
+        key, (total, extent) = keys[id(s)].get(str(x.args[0])), totals.get(str(x.args[1]), (None, None))
+        found = key is not None and key == total and s.extent == extent and _below_top(key, tops)
+        return replace(x, fn=SHARE) if found else x
 
-    return tuple(
-        replace(s, body=tuple(replace(x, fn=SHARE) if is_share(s, x) else x for x in s.body)) if id(s) in keys else s
-        for s in body
-    )
+    changed = {id(s): replace(s, body=tuple(marked(s, x) for x in s.body)) for s in loops}
+    return tuple(changed.get(id(s), s) for s in body)
 
 
 def _below_top(key: Any, tops: dict[str, tuple[Any, Any]]) -> bool:
