@@ -129,7 +129,7 @@ def forward(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template] | Non
     x, w = step.args
     (out,) = step.outs
     case = case_of(step, buffers, x, w, out)
-    if case is None or not _dense_rows(case.y) or not dense(case.w):
+    if case is None or not dense_rows(case.y) or not dense(case.w):
         return None
     block = case.block(case.channels)
     units = product((case.x.shape[0], case.groups, ceil_div(case.y.shape[2], block)))
@@ -143,7 +143,7 @@ def backward_input(step: Extern, buffers: Mapping[str, Buffer]) -> list[Template
     g, w = step.args
     (out,) = step.outs
     case = case_of(step, buffers, out, w, g)
-    if case is None or not _dense_rows(case.y) or not dense(case.w):
+    if case is None or not dense_rows(case.y) or not dense(case.w):
         return None
     block = case.block(case.channels)
     text = INPUT.format(sizes=case.names("g", "w", "out"), t=case.t, windows=_indent(case.windows("out", ADD), 12))
@@ -160,7 +160,7 @@ def backward_weight(step: Extern, buffers: Mapping[str, Buffer]) -> list[Templat
     x, g = step.args
     (out,) = step.outs
     case = case_of(step, buffers, x, out, g)
-    if case is None or not _dense_rows(case.y) or not dense(case.w):
+    if case is None or not dense_rows(case.y) or not dense(case.w):
         return None
     block = case.block(case.channels)
     text = WEIGHT.format(sizes=case.names("x", "g"), t=case.t, windows=_indent(case.windows("x", FILL), 16))
@@ -194,6 +194,12 @@ class Case:
         self.groups, self.dtype, self.t, self.gemm = params["groups"], dtype, dtype.name, gemm
         self.channels = _exact(self.w.shape[0], self.groups)
         self.depth = product(self.w.shape[1:])
+
+    def fixed(self) -> bool:
+        """Is it of float32, and are all of its sizes known?"""
+        return self.t == "float32" and None not in [
+            known(n) for v in (self.x, self.w, self.y) for n in (*v.shape, *v.stride)
+        ]
 
     def block(self, channels: Int) -> int:
         row = max(1, hint(self.depth) * hint(self.y.shape[3]))
@@ -251,7 +257,7 @@ def _four(v: ArrayView) -> ArrayView:
     return ArrayView(v.buffer, tuple(shape), tuple(strides), v.offset)
 
 
-def _dense_rows(v: ArrayView) -> bool:
+def dense_rows(v: ArrayView) -> bool:
     """Are the pixels of a channel one run of memory, and those of one behind those of another?"""
     return v.stride[3] == 1 and v.stride[2] == v.shape[3] and _apart(v.stride[1], product(v.shape[2:]))
 

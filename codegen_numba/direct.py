@@ -5,7 +5,8 @@ A block of rows of an image is copied between zeros, and then every place of the
 on: ``gathered`` multiplies weights by these rows, as a product does by rows of a matrix.  What lies over the end of a row
 is computed too, and left out when results are copied to where they belong.  ``convolution`` writes each element as
 often as windows meet it, for BLAS.  The gradient of the input is the convolution with the window turned round.
-Read next: ``convolution``, ``product``.
+Right where channels are few: ``placed``, which has channels in vectors, computes nothing over the end, but must turn over
+what it summed.  Read next: ``placed``, ``convolution``, ``product``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from codegen_numba import convolution
-from codegen_numba.analysis import ceil_div, hint, known, product
+from codegen_numba.analysis import ceil_div, hint, product
 from codegen_numba.compile import Source
 from codegen_numba.convolution import Case
 from codegen_numba.matmul import Template
@@ -24,8 +25,9 @@ from compiler.loop.ir import ArrayView, Buffer, Extern, Int
 
 #: Elements that a block of rows and its results may have, and terms summed before they are added to the rest.
 BLOCK, TERMS = 49_152, 256
-#: Channels of results (of a group) from which tiles are full enough.
-FEWEST = 6
+#: Channels of results (of a group) from which tiles are full enough; up to so many, and up to so many terms of the sum, tiles
+#: of pixels by channels lose less than BLAS does, or than what has to be turned over.
+FEWEST, FEW, SHALLOW = 6, 8, 64
 
 SIZES = (
     "groups", "deep", "many", "height", "width", "high", "wide", "tall", "broad", "block", "room", "p_0", "p_1", "d_0", "d_1",
@@ -72,15 +74,9 @@ def direct(x, w, out, table, work, {sizes}, start, stop, part):
                 at = padded + (c * rows + i) * across
                 place = image * x_0 + (group * deep + c) * x_1 + y * x_2 - p_1
                 if y < 0 or y >= height:
-                    for j in range(across):
-                        work[at + j] = float32(0.0)
+                    between_zeros(work, at, across, x, place, across, across)
                 else:
-                    for j in range(low):
-                        work[at + j] = float32(0.0)
-                    for j in range(low, end):
-                        work[at + j] = x[place + j]
-                    for j in range(end, across):
-                        work[at + j] = float32(0.0)
+                    between_zeros(work, at, across, x, place, low, end)
         length = quotient(count * across + {lanes} - 1, {lanes}) * {lanes}
         for at in range(0, depth, {terms}):
             gathered(work, made, line, work, weights + at * {tile}, depth, work, padded, table, table_at + at, tiles, length,
@@ -95,10 +91,10 @@ def direct(x, w, out, table, work, {sizes}, start, stop, part):
 
 
 def forward(step: Extern, buffers: Mapping[str, Buffer], always: bool = False) -> list[Template] | None:
-    """None: not of stride one, or, unless it is to be ``always``, columns and BLAS are as fast."""
+    """None: ``placed`` does better, or, unless it is to be ``always``, columns and BLAS are as fast."""
     (x, w), (out,) = step.args, step.outs
     case = convolution.case_of(step, buffers, x, w, out)
-    if case is None or not _suits(case, case.x, case.y) or not (always or _promising(case.channels)):
+    if case is None or not _suits(case, case.x, case.y, case.channels, always):
         return None
     one = case.w.stride[0]
     steps = (one, product(case.w.shape[2:]), product((case.channels, one)))
@@ -110,7 +106,7 @@ def backward_input(step: Extern, buffers: Mapping[str, Buffer], always: bool = F
     """The same with cotangents for the image, and the window from its other end."""
     (g, w), (out,) = step.args, step.outs
     case = convolution.case_of(step, buffers, out, w, g)
-    if case is None or not _suits(case, case.y, case.x) or not (always or _promising(case.w.shape[1])):
+    if case is None or not _suits(case, case.y, case.x, case.w.shape[1], always):
         return None
     windows = zip(case.dilation, map(hint, case.w.shape[2:]), case.padding, strict=True)
     padding = tuple(d * (n - 1) - p for d, n, p in windows)
@@ -122,15 +118,22 @@ def backward_input(step: Extern, buffers: Mapping[str, Buffer], always: bool = F
     return [_template(case, case.y, case.x, padding, case.w.shape[1], steps, turned, (g, w, out))]
 
 
-def _suits(case: Case, source: ArrayView, result: ArrayView) -> bool:
-    """Can it be done this way?"""
-    sizes = [known(n) for v in (case.x, case.w, case.y) for n in (*v.shape, *v.stride)]
-    rows = source.stride[3] == 1 and result.stride[3] == 1 and convolution.dense(case.w)
-    return None not in sizes and rows and set(case.stride) == {1} and case.dtype.name == "float32"
+def _suits(case: Case, source: ArrayView, result: ArrayView, channels: Int, always: bool) -> bool:
+    """Can it be done this way, and should it?  Compared are how many of the numbers in registers are results: what lies
+    over the end of a row is not, nor are channels that are not there."""
+    if not case.fixed() or source.stride[3] != 1 or result.stride[3] != 1 or not convolution.dense(case.w):
+        return False
+    many, wide, (tall, broad) = hint(channels), hint(result.shape[3]), map(hint, case.w.shape[2:])
+    depth = hint(source.shape[1]) // case.groups * tall * broad
+    full = many / _up(many, rows()) * wide / (wide + (broad - 1) * case.dilation[1])
+    if set(case.stride) != {1} or depth >= SHALLOW and full <= many / _up(many, lanes()):
+        return False
+    few = depth < SHALLOW and many > FEW and full < 0.9 or tall * broad == 1 and many < 2 * lanes()
+    return always or lanes() >= 16 and many >= FEWEST and not few
 
 
-def _promising(many: Int) -> bool:
-    return lanes() >= 16 and hint(many) >= FEWEST
+def _up(n: int, step: int) -> int:
+    return -(-n // step) * step
 
 
 def _template(

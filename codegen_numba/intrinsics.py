@@ -434,11 +434,39 @@ def _gathered(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
     builder.call(product.gathered(builder.module), [c, c_row, a, a_tile, b, table, *rest])
 
 
+def _placed(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
+    """``placed(c, c_at, c_row, a, rows, rows_at, terms, terms_at, b, b_at, b_row, m, n, k, keep)``: see that file."""
+    c, c_at, c_row, a, rows, rows_at, terms, terms_at, b, b_at, *rest = values
+    c, rows, terms, b = (builder.gep(p, [at]) for p, at in ((c, c_at), (rows, rows_at), (terms, terms_at), (b, b_at)))
+    builder.call(product.placed(builder.module), [c, c_row, a, rows, terms, b, *rest])
+
+
 NAMES["product"] = Word("product", _pointers(0, 3, 7), _product)
 NAMES["gathered"] = Word("gathered", _pointers(0, 3, 6, 8), _gathered)
+NAMES["placed"] = Word("placed", _pointers(0, 3, 4, 6, 8), _placed)
 
 
 NAMES[parallel.WORD] = Word(parallel.WORD, lambda *args: None if args else types.void(), lambda *_: None)
+
+
+def _between_zeros(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
+    """``between_zeros(target, at, across, source, place, low, end)``: a row of ``across`` elements, of which those in [low, end)
+    are the source's, number ``low`` from ``place + low``."""
+    target, at, across, source, place, low, end = values
+    byte, i64, size = ir.IntType(8).as_pointer(), ir.IntType(64), signature.args[0].element.bits // 8
+    clear = builder.module.declare_intrinsic("llvm.memset", [byte, i64])
+    copy = builder.module.declare_intrinsic("llvm.memcpy", [byte, byte, i64])
+
+    def row(pointer: ir.Value, start: ir.Value, first: ir.Value) -> ir.Value:
+        return builder.bitcast(builder.gep(pointer, [builder.add(start, first)]), byte)
+
+    def span(first: ir.Value, last: ir.Value) -> ir.Value:
+        return builder.mul(builder.sub(last, first), i64(size))
+
+    no = ir.IntType(1)(0)
+    for first, last in ((i64(0), low), (end, across)):
+        builder.call(clear, [row(target, at, first), ir.IntType(8)(0), span(first, last), no])
+    builder.call(copy, [row(target, at, low), row(source, place, low), span(low, end), no])
 
 
 def _philox_row(builder: ir.IRBuilder, signature: Any, values: Any) -> None:
@@ -462,6 +490,7 @@ def _fetch(builder: ir.IRBuilder, signature: Any, values: Any, later: bool = Fal
     builder.call(bypass.fetch_function(builder.module, later), [start, builder.mul(count, count.type(size))])
 
 
+NAMES["between_zeros"] = Word("between_zeros", _pointers(0, 3), _between_zeros)
 NAMES["write_around"] = Word("write_around", _pointers(0, 2), _write_around)
 NAMES["fetch"] = Word("fetch", _pointers(0), _fetch)
 NAMES["fetch_later"] = Word("fetch_later", _pointers(0), lambda b, s, v: _fetch(b, s, v, later=True))

@@ -17,10 +17,13 @@ from codegen_numba import target
 I8P, I32, I64, F32 = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64), ir.FloatType()
 POINTER, TABLE = F32.as_pointer(), I64.as_pointer()
 
+#: float32 numbers in the shortest vector.
+SHORT = 8
+
 
 def lanes() -> int:
     """float32 numbers in a vector."""
-    return 16 if target.has("avx512f") else 8
+    return 16 if target.has("avx512f") else SHORT
 
 
 def rows() -> int:
@@ -40,6 +43,14 @@ def gathered(module: ir.Module) -> ir.Function:
     the sum; ``a_tile`` elements for each of its rows.  ``m`` is a multiple of ``rows()``."""
     kinds = [POINTER, I64, POINTER, I64, POINTER, TABLE, I64, I64, I64, I64]
     return _function(module, "tt_gathered_float32", kinds)
+
+
+def placed(module: ir.Module) -> ir.Function:
+    """``placed(c, c_row, a, a_rows, a_terms, b, b_row, m, n, k, keep)``: as ``product`` where the number of row ``r`` for term
+    ``t`` lies ``a_rows[r] + a_terms[t]`` elements from the first, so that ``a`` may be an image, and a row of it a place of
+    a window.  ``m`` is a multiple of ``rows()``, ``n`` one of ``SHORT``."""
+    kinds = [POINTER, I64, POINTER, TABLE, TABLE, POINTER, I64, I64, I64, I64, I64]
+    return _function(module, "tt_placed_float32", kinds)
 
 
 def _function(module: ir.Module, name: str, kinds: list[ir.Type]) -> ir.Function:
@@ -79,25 +90,27 @@ class _Writer:
     """The body: panels of columns, in each tiles of rows, the rest in smaller tiles."""
 
     def __init__(self, fn: ir.Function) -> None:
-        self.fn, self.lanes = fn, lanes()
-        self.vector = ir.VectorType(F32, self.lanes)
+        self.fn = fn
         self.b = ir.IRBuilder(fn.append_basic_block("entry"))
         self.c, self.c_row, self.a, self.a_row, *rest = fn.args
         self.tiled = len(rest) == 6  # ``a`` tile by tile
+        self.placed = self.a_row.type == TABLE
         self.a_column = I64(rows()) if self.tiled else rest.pop(0)
         self.b_at, self.b_row, self.m, self.n, self.k, keep = rest
         self.keep = self.b.icmp_signed("!=", keep, I64(0))
-        self.fma = _fma(fn.module, self.vector)
         self.prefetch = _prefetch(fn.module)
 
     def write(self) -> None:
-        done = self.whole(I64(0), self.n, 2 * self.lanes, lambda n: self.panel(n, 2))
-        self.whole(done, self.n, self.lanes, lambda n: self.panel(n, 1))
+        n: ir.Value = I64(0)
+        for vectors, width in dict.fromkeys([(2, lanes()), (1, lanes()), *([(1, SHORT)] if self.placed else [])]):
+            self.lanes, self.vector = width, ir.VectorType(F32, width)
+            self.fma = _fma(self.fn.module, self.vector)
+            n = self.whole(n, self.n, vectors * width, lambda n, vectors=vectors: self.panel(n, vectors))
         self.b.ret_void()
 
     def panel(self, n: ir.Value, vectors: int) -> None:
         m: ir.Value = I64(0)
-        for count in (rows(), 1)[: 1 if self.tiled else 2]:
+        for count in (rows(), 1)[: 1 if self.placed or self.tiled else 2]:
             m = self.whole(m, self.m, count, lambda m, count=count: self.tile(m, n, count, vectors))
 
     def whole(self, start: ir.Value, stop: ir.Value, step: int, body: Any) -> ir.Value:
@@ -125,14 +138,19 @@ class _Writer:
         ]  # fmt: skip
         for p in places:  # a line to be written is on its way while the sums are made
             b.call(self.prefetch, [b.bitcast(p, I8P), I32(1), I32(3), I32(1)])
-        start, a_rows = I64(0), [b.mul(b.add(m, I64(r)), self.a_row) for r in range(count)]
-        if self.tiled:
-            start, a_rows = b.mul(m, self.a_row), [I64(r) for r in range(count)]
-        sums = self.sum_up(start, a_rows, n, vectors)
+        start = b.mul(m, self.a_row) if self.tiled else I64(0)
+        sums = self.sum_up(start, [self.row_of(m, r) for r in range(count)], n, vectors)
         zero = ir.Constant(self.vector, [0.0] * self.lanes)
         for p, s in zip(places, sums, strict=True):
             old = b.select(self.keep, b.load(p, align=4), zero)
             b.store(b.fadd(old, s), p, align=4)
+
+    def row_of(self, m: ir.Value, r: int) -> ir.Value:
+        """How many elements on the numbers of row ``m + r`` of ``a`` are, for the first term."""
+        row = self.b.add(m, I64(r))
+        if self.placed:
+            return self.b.load(self.b.gep(self.a_row, [row]))
+        return I64(r) if self.tiled else self.b.mul(row, self.a_row)
 
     def sum_up(self, start: ir.Value, a_rows: list[ir.Value], n: ir.Value, vectors: int) -> list[ir.Value]:
         """The loop over the summed axis, accumulators as its phis."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tinytorch
-from codegen_numba import blas, templates
+from codegen_numba import blas, direct, placed, placed_weight, templates
 from codegen_numba.build import build
 from codegen_numba.schedule import Tune
 from compiler.config import Config
@@ -193,6 +193,13 @@ CONVOLUTIONS = [
     ((3, 20, 7, 10), (24, 5, 3, 2), {"stride": (1, 1), "padding": (1, 1), "dilation": (2, 1), "groups": 4}),
     ((2, 3, 300), (9, 3, 7), {"stride": (1,), "padding": (3,), "dilation": (1,), "groups": 1}),
     ((1, 1, 1, 1), (1, 1, 3, 3), {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}),
+    ((3, 17, 11, 13), (33, 17, 3, 3), {"stride": (2, 2), "padding": (1, 1), "dilation": (1, 1), "groups": 1}),
+    ((2, 16, 10, 9), (19, 16, 1, 1), {"stride": (2, 2), "padding": (0, 0), "dilation": (1, 1), "groups": 1}),
+    ((5, 10, 13, 12), (30, 5, 3, 4), {"stride": (2, 3), "padding": (3, 5), "dilation": (2, 2), "groups": 2}),
+    ((2, 9, 14, 15), (16, 9, 3, 3), {"stride": (3, 2), "padding": (0, 2), "dilation": (2, 3), "groups": 1}),
+    ((2, 12, 3, 2), (40, 12, 3, 2), {"stride": (4, 5), "padding": (2, 1), "dilation": (1, 1), "groups": 1}),
+    ((7, 16, 4, 4), (24, 16, 3, 3), {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}),
+    ((2, 64, 6, 7), (32, 64, 1, 1), {"stride": (1, 1), "padding": (1, 2), "dilation": (1, 1), "groups": 1}),
 ]  # fmt: skip
 
 
@@ -212,9 +219,29 @@ def test_convolutions_and_their_transposes(size, kernel, params, dtype, way):
         program = extern_plan(fn, arrays, [np.ascontiguousarray(want)], [dtype] * 3, **more, **params)
         assert is_template(program)
         built = build(program, Config(), Tune(way=way))
-        direct = dtype is float32 and way == "own" and fn != "conv_weight" and set(params["stride"]) == {1}
-        assert ("direct" in built.kernels) == direct
+        own = [name for name in built.kernels if name.startswith(("direct", "placed"))]
+        assert bool(own) == (dtype is float32 and way == "own")
         np.testing.assert_allclose(built(arrays, ())[0], want, rtol=tolerance, atol=tolerance)
+
+
+@needs_blas
+@pytest.mark.parametrize(("size", "kernel", "params"), CONVOLUTIONS)
+def test_convolutions_in_blocks(size, kernel, params, monkeypatch):
+    """Some rows of an image at a time and some terms of a sum; and by channels in vectors also where these are few."""
+    for module in (placed, placed_weight):
+        monkeypatch.setattr(module, "BLOCK", 900)
+        monkeypatch.setattr(module, "TERMS", 10)
+    monkeypatch.setattr(direct, "_suits", lambda *_: False)
+    x, w = RNG.normal(size=size).astype(np.float32), RNG.normal(size=kernel).astype(np.float32)
+    g = RNG.normal(size=TABLE["conv"].kernel(np, x, w, **params).shape).astype(np.float32)
+    for fn, arrays, more in (
+        ("conv", [x, w], {}), ("conv_input", [g, w], {"size": size[2:]}), ("conv_weight", [x, g], {"kernel": kernel[2:]}),
+    ):  # fmt: skip
+        want = TABLE[fn].kernel(np, *arrays, **more, **params)
+        program = extern_plan(fn, arrays, [np.ascontiguousarray(want)], [float32] * 3, **more, **params)
+        built = build(program, Config(), Tune(way="own"))
+        assert any(name.startswith("placed") for name in built.kernels)
+        np.testing.assert_allclose(built(arrays, ())[0], want, rtol=1e-3, atol=1e-3)
 
 
 @needs_blas
