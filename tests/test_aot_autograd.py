@@ -499,3 +499,40 @@ def test_a_slice_written_costs_a_slice() -> None:
     same(total, f(want, k)[0])
     same(cache, want)
     assert cache._version == want._version and outputs == [(), (3, 2)]
+
+
+class Refuses(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, error: str) -> Tensor:
+        ctx.error = error
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        if ctx.error == "mine":
+            raise ValueError("no gradient of this")
+        return (g[7] if ctx.error == "index" else g.missing), None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("error", "kind"), [("mine", ValueError), ("index", IndexError), ("attribute", AttributeError)])
+def test_an_error_of_the_programs_own_backward_comes_when_that_runs(error: str, kind: type[Exception]) -> None:
+    def f(x: Tensor) -> Tensor:
+        return (Refuses.apply(x, error) + 1).sum()  # type: ignore[no-untyped-call]
+
+    x = rand(3, requires_grad=True)
+    loss = torch.compile(f)(x)
+    same(loss, f(x), 1e-6)
+    with pytest.raises(kind):
+        loss.backward()
+    assert x.grad is None and torch.is_grad_enabled()
+
+
+def test_an_error_of_a_hook_comes_when_it_runs() -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x * 2
+        y.register_hook(lambda g: {}["key"])  # type: ignore[call-overload]
+        return y.sum()
+
+    loss = torch.compile(f)(rand(3, requires_grad=True))
+    with pytest.raises(KeyError):
+        loss.backward()

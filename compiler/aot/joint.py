@@ -12,8 +12,10 @@ Mirrors ``aot_autograd``'s joint trace in PyTorch.  Read next: ``aliasing``, ``r
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from compiler.aot import aliasing, overlap
@@ -264,7 +266,9 @@ class _Finish:
             last = next(reversed(self.tracer.graph.nodes))
             try:
                 gradients = self._backward(tangents)
-            except RuntimeError as e:
+            except Exception as e:
+                if not isinstance(e, RuntimeError) and not _of_program(e):
+                    raise
                 error = e
             kept = _kept_by_tape(self.tracer.graph, last)
             aliasing.separate_gradients(self.tracer, nodes, gradients)
@@ -338,6 +342,12 @@ class _Finish:
         for i, g in zip(wanted, grads, strict=True):
             nodes[i] = None if g is None else self.tracer.node_of(g)
         return nodes
+
+
+def _of_program(error: BaseException) -> bool:
+    """Did a backward or a hook of the program's own raise it?  Then it comes when the backward runs, as in eager."""
+    own = str(Path(tape.__file__).parent), str(Path(__file__).parents[1])
+    return any(not frame.f_code.co_filename.startswith(own) for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _kept_by_tape(graph: Graph, last: Node) -> set[Node]:
