@@ -8,7 +8,7 @@ lifetime.  Read next: ``build``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,35 +105,57 @@ def _touch(memory: Memory, names: Sequence[str], step: int) -> None:
 def place(chunks: list[Chunk]) -> int | list[str]:
     """Give each chunk its offset; returns the arena's size in bytes, or lines that compute it from sizes.
 
-    Known sizes: biggest first, each at the lowest place free during its life.  Symbolic ones: a chunk takes over the
-    place of a dead one of equal size, and places follow one another."""
+    Known sizes: biggest first, each at the lowest place free during its life.  Symbolic ones: so too among those that are
+    multiples of the same product of sizes; of the others a chunk takes over the place of a dead one of equal size."""
     if all(known(c.size) is not None for c in chunks):
-        return _place_known(chunks)
+        offsets, total = _pack(chunks, _whole_lines)
+        for c in chunks:
+            c.offset = offsets[id(c)]
+        return total
     return _place_symbolic(chunks)
 
 
-def _place_known(chunks: list[Chunk]) -> int:
-    total = 0
+def _pack(chunks: list[Chunk], bytes_of: Callable[[Chunk], int]) -> tuple[dict[int, int], int]:
+    """Offsets by the chunks' ids, and bytes in all."""
     placed: list[tuple[int, int, Chunk]] = []
-    for c in sorted(chunks, key=lambda c: -_bytes(c)):
-        size, at = _bytes(c), 0
+    for c in sorted(chunks, key=lambda c: -bytes_of(c)):
+        size, at = bytes_of(c), 0
         for begin, end, other in sorted(placed, key=lambda p: p[0]):
             if other.first <= c.last and c.first <= other.last and begin < at + size and at < end:
                 at = end
-        c.offset = at
         placed.append((at, at + size, c))
-        total = max(total, at + size)
-    return total
+    return {id(c): at for at, _, c in placed}, max((end for _, end, _ in placed), default=0)
 
 
-def _bytes(c: Chunk) -> int:
+def _whole_lines(c: Chunk) -> int:
     return -(-(known(c.size) or 0) // LINE) * LINE
+
+
+def _multiple(c: Chunk) -> tuple[int, Expr] | None:
+    """A chunk's bytes as whole lines times a product of sizes, if they are that."""
+    constant, terms = lift(c.size).split()
+    if not terms:
+        return _whole_lines(c), lift(1)
+    (product, times), *more = terms
+    return None if constant or more or times % LINE else (times, product)
 
 
 def _place_symbolic(chunks: list[Chunk]) -> list[str]:
     lines: list[str] = []
+    alike: dict[Expr, dict[int, int]] = {}  # product of sizes -> how many times it the chunks have, by their ids
+    for c in chunks:
+        found = _multiple(c)
+        if found is not None:
+            alike.setdefault(found[1], {})[id(c)] = found[0]
+    for n, (product, times) in enumerate(alike.items()):
+        offsets, total = _pack([c for c in chunks if id(c) in times], lambda c, times=times: times[id(c)])  # type: ignore[misc]
+        lines += [f"g{n} = top", f"top += {text_of(total * product)}"]
+        for c in chunks:
+            if id(c) in offsets:
+                c.offset = f"g{n} + {text_of(offsets[id(c)] * product)}" if offsets[id(c)] else f"g{n}"
+    grouped = {k for times in alike.values() for k in times}
     places: list[tuple[str, Int, int]] = []  # name, size, last step
-    for n, c in enumerate(sorted(chunks, key=lambda c: c.first)):
+    for n, c in enumerate(sorted((c for c in chunks if id(c) not in grouped), key=lambda c: c.first)):
         size = c.size
         free = next((k for k, (_, have, last) in enumerate(places) if have == size and last < c.first), None)
         if free is not None:

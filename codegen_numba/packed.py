@@ -111,7 +111,8 @@ def _deep(step: Extern) -> list[Template] | None:
     """Sums of a symbolic number of terms; None if there are too few rows for all workers, or rows too long for a piece."""
     (a, b), (c,) = narrow.factors(step), step.outs
     (m, k), n = a.shape, analysis.hint(c.shape[1])
-    if analysis.hint(m) < ROWS_EACH * runtime.thread_count() or TERMS * n > PIECES:
+    workers = runtime.thread_count()
+    if analysis.hint(m) < ROWS_EACH * workers or TERMS * n > PIECES:
         return None
     length = PIECES // n // TERMS * TERMS
     room = length * -(-n // (2 * lanes())) * 2 * lanes()
@@ -121,5 +122,5 @@ def _deep(step: Extern) -> list[Template] | None:
     params = (*((x, "float32") for x in ("a", "b", "c", "packed")), *((x, "size") for x, _ in sizes))
     text = DEEP.format(width=2 * lanes(), rows=ROWS, terms=TERMS, length=length, room=room)
     source = Source("deep", text, params)
-    slots = (a, b, c, "scratch", *(v for _, v in sizes))
-    return [Template(source, slots, m, analysis.product((m, n, k)), 8, scratch=4 * room)]
+    slots = (a, b, c, "shared", *(v for _, v in sizes))
+    return [Template(source, slots, m, analysis.product((m, n, k)), 8, shared=4 * room * workers)]
