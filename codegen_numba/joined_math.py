@@ -46,9 +46,8 @@ def erf_plus_one(m: Machine, x: V) -> V:
     kf, power = m.round_to_power(t, 1.0)
     r = t - kf
     p = m.pairs(r, r * r, EXP2)
-    positive = ~(m.to_bits(x) >> 31)  # all ones or none
-    signed = m.from_bits(m.to_bits(power) | (positive & -(1 << 31)))
-    return m.mad(p, signed, m.from_bits(positive & m.to_bits(m.constant(2.0))))
+    signed = m.from_bits(m.to_bits(power) | (~m.to_bits(x) & -(1 << 31)))  # minus for positive x
+    return m.mad(p, signed, m.with_sign(m.constant(1.0), x) + 1.0)
 
 
 def share(m: Machine, x: V, total: V) -> V:
