@@ -26,12 +26,16 @@ _WHERE = {name: module for module, names in _DOORS.items() for name in names}
 
 is_dynamo_compiling = is_compiling
 
-__all__ = ["is_compiling", "is_dynamo_compiling", *_WHERE]
+__all__ = ["cudagraph_mark_step_begin", "is_compiling", "is_dynamo_compiling", *_WHERE]
 
 
 def is_exporting() -> bool:
     """There is no export yet, so False.  Mirrors ``torch.compiler.is_exporting``."""
     return False
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Nothing: results that somebody holds are not overwritten.  Mirrors ``torch.compiler.cudagraph_mark_step_begin``."""
 
 
 def __getattr__(name: str) -> Any:

@@ -44,7 +44,7 @@ METHODS: dict[Any, str] = {
         clamp clip clamp_min clamp_max masked_fill isclose lerp addcmul addcdiv logit hypot logaddexp xlogy positive
         negative absolute subtract multiply divide true_divide deg2rad rad2deg erfc
         signbit isposinf isneginf""",
-    complexes: "conj",
+    complexes: "conj angle",
     reduction: """
         sum nansum mean prod any all count_nonzero var std amax amin aminmax argmax argmin max min cumsum cumprod cummax
         cummin logcumsumexp logsumexp sort argsort topk kthvalue median quantile
@@ -53,7 +53,7 @@ METHODS: dict[Any, str] = {
         reshape view view_as reshape_as flatten ravel unflatten unsqueeze squeeze permute transpose swapaxes swapdims t
         movedim moveaxis expand expand_as broadcast_to diagonal diag diag_embed unfold narrow select unbind split chunk
         tensor_split repeat tile repeat_interleave flip fliplr flipud roll rot90 tril triu""",
-    assembly: "diagflat diff",
+    assembly: "diagflat diff hsplit vsplit",
     decompositions: "inverse",
     linalg: "matmul mm bmm mv dot outer ger addmm addmv addr baddbmm trace inner kron cross",
     indexing: """

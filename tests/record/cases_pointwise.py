@@ -193,3 +193,4 @@ for name in ("signbit", "isposinf", "isneginf"):
     case(f"{name}.edges", f"torch.{name}(a)", WIDE, grad=False, a=T((4, 8), "edges"))
 case("erfc", "torch.erfc(a)", ("float32", "float64"), a=T((3, 4)))
 case("where.method", "a.where(a > b, b)", ("float32",), a=T((3, 4)), b=T((4,)))
+case("angle", "torch.angle(a)", (*REALS, *COMPLEX))

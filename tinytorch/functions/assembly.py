@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from tinytorch import dtypes, ops
-from tinytorch.functions.shape import cat, diag_embed, narrow
+from tinytorch.functions.args import is_int
+from tinytorch.functions.creation import tensor
+from tinytorch.functions.shape import cat, diag_embed, narrow, tensor_split
 from tinytorch.tensor import Tensor
 
 
@@ -36,6 +38,53 @@ def atleast_3d(*tensors: Any) -> Any:
 def column_stack(tensors: Any) -> Tensor:
     """Side by side, vectors as columns."""
     return cat([t.reshape(t.numel(), 1) if t.ndim < 2 else t for t in tensors], 1)
+
+
+def dstack(tensors: Any) -> Tensor:
+    """Behind each other, along the third dimension."""
+    return cat(list(atleast_3d(list(tensors)) if len(tensors) > 1 else [atleast_3d(tensors[0])]), 2)
+
+
+def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Columns apart; of a vector its elements."""
+    return _evenly("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1, 1)
+
+
+def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Rows apart."""
+    return _evenly("vsplit", input, indices_or_sections, 0, 2)
+
+
+def _evenly(name: str, x: Tensor, parts: Any, dim: int, least: int) -> tuple[Tensor, ...]:
+    if x.ndim < least:
+        raise RuntimeError(f"torch.{name} requires a tensor with at least {least} dimension{'s' * (least > 1)}, but got a tensor with {x.ndim} dimensions!")
+    if is_int(parts) and x.shape[dim] % parts:
+        raise RuntimeError(
+            f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension {x.shape[dim]} is not "
+            f"divisible by the split_size {parts}!"
+        )
+    return tensor_split(x, parts, dim)
+
+
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
+    """The area under ``y`` at the places ``x``, or at places ``dx`` apart."""
+    n = y.shape[dim]
+    if n == 0:
+        return y.sum(dim)
+    pairs = narrow(y, dim, 0, n - 1) + narrow(y, dim, 1, n - 1)
+    if x is None:
+        return pairs.sum(dim) * (dx / 2)
+    widths = diff(x) if x.ndim == 1 else diff(x, dim=dim)
+    if x.ndim == 1:
+        widths = widths.reshape([n - 1 if d == dim % y.ndim else 1 for d in range(y.ndim)])
+    return (pairs * widths).sum(dim) / 2
+
+
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Which elements are among the others."""
+    x, among = (t if isinstance(t, Tensor) else tensor(t) for t in (elements, test_elements))
+    found = ops.any(ops.eq(x.unsqueeze(-1), among.reshape(-1)), dim=(x.ndim,), keepdim=False)
+    return ops.logical_not(found) if invert else found
 
 
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:

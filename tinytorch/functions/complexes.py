@@ -5,7 +5,9 @@ Stage: eager.  In: tensors.  Out: tensors.  Mirrors ``torch.real``, ``imag``, ``
 
 from __future__ import annotations
 
-from tinytorch import ops
+import math
+
+from tinytorch import dtypes, ops
 from tinytorch.tensor import Tensor
 
 
@@ -19,6 +21,14 @@ def imag(input: Tensor) -> Tensor:
     if not input.dtype.is_complex:
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
     return ops.imag(input)
+
+
+def angle(input: Tensor) -> Tensor:
+    """The angle from the positive reals: pi for negative real numbers."""
+    if input.dtype.is_complex:
+        return ops.atan2(ops.imag(input), ops.real(input))
+    x = input if input.dtype.is_floating_point else ops.cast(input, dtype=dtypes.get_default_dtype())
+    return ops.where(ops.lt(x, 0), math.pi, ops.where(ops.ne(x, x), x, 0.0))  # type: ignore[no-any-return]
 
 
 def conj(input: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ PUBLIC: dict[Any, str] = {
         less_equal greater greater_equal not_equal clamp clip clamp_min clamp_max where masked_fill isclose lerp addcmul
         addcdiv logit hypot logaddexp xlogy positive rsub subtract multiply divide true_divide deg2rad rad2deg
         erfc signbit isposinf isneginf""",
-    complexes: "conj real imag complex polar",
+    complexes: "conj real imag complex polar angle",
     reduction: """
         sum nansum mean prod any all count_nonzero var std var_mean std_mean amax amin aminmax argmax argmin max min
         cumsum cumprod cummax cummin logcumsumexp logsumexp sort argsort topk kthvalue median quantile
@@ -50,7 +50,7 @@ PUBLIC: dict[Any, str] = {
         broadcast_to broadcast_tensors broadcast_shapes diagonal diag diag_embed narrow select unbind split chunk
         tensor_split cat concat concatenate stack hstack vstack tile repeat_interleave flip fliplr flipud roll rot90 tril
         triu meshgrid cartesian_prod view_as_real view_as_complex""",
-    assembly: "atleast_1d atleast_2d atleast_3d column_stack diagflat block_diag diff",
+    assembly: "atleast_1d atleast_2d atleast_3d column_stack diagflat block_diag diff dstack hsplit vsplit trapezoid isin",
     decompositions: "inverse",
     linalg: "matmul mm spmm bmm mv dot outer ger addmm addmv addr baddbmm trace tensordot inner kron cross",
     einsum: "einsum",
