@@ -18,8 +18,8 @@ from codegen_numba.analysis import known
 from codegen_numba.layout import bytes_of
 from compiler.loop.ir import Kernel, Load, Store
 
-#: Elements of a scratch row.
-STRIP = 1024
+#: Elements of a scratch row: no more lines at a time than wait in a queue while the next ones are computed.
+STRIP = 256
 LINE = 64  # bytes
 #: Of a machine that does not tell.
 CACHE = 32 << 20
