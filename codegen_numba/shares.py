@@ -14,7 +14,7 @@ from typing import Any
 
 from codegen_numba import analysis, memo
 from codegen_numba.analysis import Body
-from compiler.loop.ir import Let, Loop, Stmt, Update
+from compiler.loop.ir import Init, Let, Loop, Stmt, Update
 
 SHARE = "share"
 
@@ -25,13 +25,14 @@ def mark(body: Body, written: frozenset[str]) -> Body:
     keys = {id(s): memo.keys(s, written) for s in loops}
     updates = [(s, u) for s in loops for u in s.body if isinstance(u, Update)]
     often = Counter(n for x in analysis.walk(body) if isinstance(x, Update) for n in x.names)
+    begun = {n for x in body if isinstance(x, Init) for n in x.names}
 
     def fed(combine: str) -> dict[str, tuple[Any, Any]]:
-        """What each accumulator of one loop is fed with, and over which extent."""
+        """What each accumulator of one loop, begun in this row, is fed with, and over which extent."""
         return {
             u.names[0]: (keys[id(s)].get(str(u.values[0])), s.extent)
             for s, u in updates
-            if u.combine == combine and often[u.names[0]] == 1
+            if u.combine == combine and u.names[0] in begun and often[u.names[0]] == 1
         }
 
     tops, totals = fed("max"), fed("add")
