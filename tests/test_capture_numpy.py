@@ -133,3 +133,36 @@ def test_a_tensor_of_an_array_is_what_was_asked_for() -> None:
     a = np.asfortranarray(np.ones((2, 3), np.float32))
     (wide, leaf, stride), got = f(a), Counted(f)(a)
     assert got[0].dtype is wide.dtype and got[1].requires_grad and leaf.requires_grad and got[2] == stride == (3, 1)
+
+
+def test_what_is_read_only_stays_as_it_is() -> None:
+    """NumPy refuses to write there; kernels get addresses, and must not."""
+
+    def tensors(x):
+        return x[0], x.add_(1)
+
+    def arrays(a):
+        a += 1
+        return a
+
+    for fn, make in ((tensors, torch.from_numpy), (tensors, torch.as_tensor), (arrays, np.asarray)):
+        compiled = torch.compile(fn)
+        for array in (np.zeros(3), np.broadcast_to(np.zeros(()), (3,)), np.zeros(3)):
+            array.flags.writeable = False
+            for call in (fn, compiled):
+                with pytest.raises((ValueError, RuntimeError)):
+                    call(make(array))
+                assert not array.any()
+        compiled(make(np.zeros(3)))
+        assert torch.compile(lambda x: x * 2 + 1)(torch.from_numpy(array)).sum() == 3
+
+
+def test_a_view_of_what_is_read_only_stays_as_it_is() -> None:
+    array = np.zeros(4)
+    array.flags.writeable = False
+    x = torch.from_numpy(array)
+    for view in (x[1:], x.view(2, 2), x.detach(), x.data, x.t()):
+        for call in (lambda v: v.mul_(0).add_(1), torch.compile(lambda v: v.mul_(0).add_(1))):
+            with pytest.raises(ValueError, match="read-only"):
+                call(view)
+            assert not array.any()

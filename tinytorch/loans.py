@@ -36,8 +36,19 @@ def lend(t: Tensor, to: Kept, place: int) -> None:
     storage.loans.append(loan)
 
 
+def over(array: Any, device: Device) -> Tensor:
+    """A tensor over the memory of an array from outside.  Kernels do not ask whether they may write there: ``settle`` does."""
+    t = Tensor._wrap(array, device)
+    if not array.flags.writeable:
+        t._storage = Storage()
+        t._storage.read_only, t._storage.loans = True, []
+    return t
+
+
 def settle(storage: Storage) -> None:
-    """Before the memory is written: give every keeper a copy of its own."""
+    """Before the memory is written: give every keeper a copy of its own; ValueError for read-only memory."""
+    if storage.read_only:
+        raise ValueError("assignment destination is read-only")
     loans, storage.loans = storage.loans, None
     for ref, place in loans or ():
         kept = ref()

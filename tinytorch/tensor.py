@@ -25,6 +25,7 @@ class Storage:
 
     version = 0
     loans: list[Any] | None = None  # who keeps arrays of it that a writer has to copy first (``tinytorch.loans``)
+    read_only = False  # an array that its owner does not let be written to; then ``loans`` is never None
 
 
 def address(data: Any) -> int:

@@ -23,6 +23,7 @@ from compiler.sym.expr import expr_of
 from tinytorch import tape
 from tinytorch.device import cpu
 from tinytorch.dtypes import float64
+from tinytorch.loans import over
 from tinytorch.nn.parameter import Buffer, Parameter
 from tinytorch.tensor import Tensor
 
@@ -72,7 +73,7 @@ def array_input(tx: Tracer, obj: Any, source: Source) -> Value:
 
 def _over(array: Any) -> Tensor:
     """A tensor over the array's memory."""
-    return Tensor._wrap(array, cpu)
+    return over(array, cpu)
 
 
 def float_input(tx: Tracer, obj: float, source: Source) -> Value:

@@ -15,6 +15,7 @@ from tinytorch.device import Device, array_module, canonical, cpu, get_default_d
 from tinytorch.dtypes import DType
 from tinytorch.functions.args import is_int, plain, sizes
 from tinytorch.functions.pointwise import into
+from tinytorch.loans import over
 from tinytorch.tensor import Tensor
 
 place = canonical
@@ -157,7 +158,7 @@ def from_numpy(array: Any) -> Tensor:
         )
     if type(array) is not np.ndarray:  # a subclass computes in its own way
         array = array.view(np.ndarray)
-    return dispatch.constant(Tensor._wrap(array, cpu))
+    return dispatch.constant(over(array, cpu))
 
 
 def _check_type(dtype: np.dtype[Any]) -> DType:
