@@ -247,3 +247,25 @@ def test_numbers_of_a_module_that_do_vary_become_symbols() -> None:
         assert same(compiled(x), net(x))
         counts.append(len(compiled.entries))
     assert counts[-1] == counts[1] <= 3
+
+
+def greedy(x, chance, eps):
+    if chance < eps:
+        return x * 2
+    if not eps:
+        return x - 1
+    return x + chance
+
+
+def test_a_branch_on_a_float_has_as_many_entries_as_outcomes() -> None:
+    """Not one for each number: the first is a constant, and each outcome of the comparisons is one more."""
+    calls = [(torch.ones(3), chance, eps) for eps in (0.5, 0.25, 0.75, 0.0) for chance in (0.1, 0.9, 0.6, 0.3, float("nan"), float("inf"))]
+    assert max(entries(greedy, calls)) <= 6
+
+
+def test_a_float_is_compared_with_what_the_graph_computed() -> None:
+    def f(x, a, b):
+        low = min(a, b)
+        return (x * low if a * 2 < b else x / low), a == b, max(a, 0.5), a >= 1
+
+    entries(f, [(torch.ones(3), a, b) for a, b in ((0.5, 2.0), (0.7, 3.0), (0.8, 0.9), (1.5, 1.5), (2.5, 7.0))])

@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.capture import breaks, graphs
 from compiler.capture.protocol import attributes, calls
-from compiler.capture.values import drawn
+from compiler.capture.values import drawn, number
 from compiler.capture.values.array import ArrayValue
 from compiler.capture.values.base import ConstantValue, NotConstantError, Value, realize
 from compiler.capture.values.drawn import DrawnValue
@@ -194,6 +194,10 @@ def compare(tx: Tracer, op: str, a: Value, b: Value) -> Value:
         return ConstantValue(is_(tx, a.of, b.of) == (op == "=="))
     if (isinstance(a, DrawnValue) or isinstance(b, DrawnValue)) and drawn.is_known(a) and drawn.is_known(b):
         return drawn.compare(tx, op, fn, a, b)
+    if isinstance(a, NumberValue) or isinstance(b, NumberValue):
+        found = number.compare(tx, op, fn, a, b)
+        if found is not None:
+            return found
     if _is_number(a) and _is_number(b):
         return now(tx, fn, _operand(a), _operand(b))
     ta, tb = a.pytype(), b.pytype()
@@ -254,7 +258,7 @@ def truth(tx: Tracer, v: Value) -> bool:
     if isinstance(v, DrawnValue):
         return v.truth()
     if isinstance(v, NumberValue):
-        v.specialize()
+        return v.is_true(tx)
     if isinstance(v, DictValue):
         v.know_length(tx)
         return bool(v.entries)

@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks
-from compiler.capture.values.base import Value
+from compiler.capture.source import literal
+from compiler.capture.values.base import ConstantValue, Value
 from compiler.capture.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from compiler.capture.emit import Emitter
     from compiler.capture.source import Source
+    from compiler.capture.tracer import Tracer
 
 
 class SpecializeError(Exception):
@@ -48,6 +50,14 @@ class NumberValue(Value):
     def const(self) -> Any:
         self.specialize()
 
+    def is_true(self, tx: Tracer) -> bool:
+        """``bool`` of an argument: only that is guarded."""
+        if self.source is None:
+            self.specialize()
+        assert self.source is not None
+        tx.guard("VALUE", f"bool({{0}}) is {bool(self.hint)}", self.source)
+        return bool(self.hint)
+
     def is_const(self) -> bool:
         return False
 
@@ -66,3 +76,23 @@ class NumberValue(Value):
         if self.source is not None:
             return emit.read(self.source)
         return f"{emit.load(self.tensor)}.item()"
+
+
+def compare(tx: Tracer, op: str, fn: Any, a: Value, b: Value) -> Value | None:
+    """Of an argument as it came, with a constant or another: the outcome is guarded, not the number.  None for others."""
+    texts: list[str | None] = []
+    sources: list[Source] = []
+    hints: list[Any] = []
+    for v in (a, b):
+        if type(v) is NumberValue and v.source is not None and not v.fixed:
+            texts.append(f"{{{len(sources)}}}")
+            sources.append(v.source)
+            hints.append(v.hint)
+        elif isinstance(v, ConstantValue) and type(v.value) in (int, float, bool):
+            texts.append(literal(v.value))
+            hints.append(v.value)
+        else:
+            return None
+    holds = bool(fn(*hints))
+    tx.guard("VALUE", f"({texts[0]} {op} {texts[1]}) is {holds}", *sources)
+    return ConstantValue(holds)
