@@ -166,3 +166,13 @@ def test_a_view_of_what_is_read_only_stays_as_it_is() -> None:
             with pytest.raises(ValueError, match="read-only"):
                 call(view)
             assert not array.any()
+
+
+def test_numpy_generators_made_inside() -> None:
+    """Their methods' types, written in Cython, say no module."""
+
+    def f(x):
+        legacy, new = np.random.RandomState(3), np.random.default_rng(5)
+        return x + float(legacy.randn()) + new.normal() * new.integers(5) + torch.from_numpy(legacy.randn(3))
+
+    assert same(Counted(f)(torch.ones(3)), f(torch.ones(3)))

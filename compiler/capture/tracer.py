@@ -158,7 +158,10 @@ class Tracer:
     def is_trusted_globals(self, globals_: dict[str, Any]) -> bool:
         return self.is_trusted_module(str(globals_.get("__name__", "")))
 
-    def is_trusted_module(self, name: str) -> bool:
+    def is_trusted_module(self, name: Any) -> bool:
+        """Whether ``name``, what a class or function says its module is, is one of ours; C types may say no name."""
+        if not isinstance(name, str):
+            return False
         found = self._trusted.get(name)
         if found is None:
             found = self._trusted[name] = name.partition(".")[0] in TRUSTED

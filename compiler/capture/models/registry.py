@@ -150,7 +150,7 @@ def refuse(tx: Tracer, fn: Any, args: list[Value]) -> NoReturn:
     owner = getattr(fn, "__objclass__", None) or getattr(fn, "__self__", None)
     if module == "_warnings" or (isinstance(fn, Callable) and _hashable(fn) and fn in _WORLD):  # type: ignore[arg-type]
         breaks.unsupported(breaks.SIDE_EFFECT_CALL, shown)
-    if module.startswith(("random", "_random", "numpy.random")) or "random" in type(owner).__module__:
+    if module.startswith(("random", "_random", "numpy.random")) or "random" in str(type(owner).__module__):
         breaks.unsupported(breaks.RANDOM_STATE, shown)
     if isinstance(fn, np.ufunc) or module.startswith("numpy"):
         breaks.unsupported(breaks.NUMPY_CALL, shown)
