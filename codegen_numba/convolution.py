@@ -114,14 +114,15 @@ def conv_weight(x, g, work, {sizes}, start, stop, part):
 """
 
 JOIN = """\
-def conv_weight_join(out, work, depth, columns, channels, parts, start, stop, part):
-    # the parts' weights, one after the other
+def conv_weight_join(out, work, depth, w_row, columns, channels, parts, start, stop, part):
+    # rows of the parts' weights, which lie one after the other
     each = depth * (columns + channels)
-    for t in range(start, stop):
-        out[t] = work[depth * columns + t]
-    for p in range(1, parts):
-        for t in range(start, stop):
-            out[t] = out[t] + work[p * each + depth * columns + t]
+    for o in range(start, stop):
+        for t in range(depth):
+            out[o * w_row + t] = work[depth * (columns + o) + t]
+        for p in range(1, parts):
+            for t in range(depth):
+                out[o * w_row + t] = out[o * w_row + t] + work[p * each + depth * (columns + o) + t]
 """
 
 
@@ -168,16 +169,11 @@ def backward_weight(step: Extern, buffers: Mapping[str, Buffer]) -> list[Templat
     columns = block * case.y.shape[3]
     room = case.depth * (columns + case.groups * case.channels)
     first = case.template("conv_weight", text, "xg", "", slots, case.x.shape[0], room, "x", "g")
-    params = (("out", case.t), ("work", case.t), *((n, "size") for n in ("depth", "columns", "channels", "parts")))
+    params = (("out", case.t), ("work", case.t), *((n, "size") for n in ("depth", "w_row", "columns", "channels", "parts")))
     join = Source("conv_weight_join", JOIN, params)
-    numel = product(out.shape)
     total = case.groups * case.channels
-    return [
-        first,
-        Template(
-            join, (out, "scratch", case.depth, columns, total, "parts"), numel, 0, 16, room * case.dtype.itemsize
-        ),
-    ]
+    slots = (out, "scratch", case.depth, case.w.stride[0], columns, total, "parts")
+    return [first, Template(join, slots, total, 0, 1, room * case.dtype.itemsize)]
 
 
 class Case:

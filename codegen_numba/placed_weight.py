@@ -87,7 +87,7 @@ def placed_weight(x, g, table, work, {sizes}, start, stop, part):
 """
 
 JOIN = """\
-def placed_weight_join(out, work, depth, many, room, parts, start, stop, part):
+def placed_weight_join(out, work, depth, many, w_row, room, parts, start, stop, part):
     # units are panels: the parts' sums, turned over
     lines = quotient(depth + {tile} - 1, {tile}) * {tile}
     panels = quotient(many + {panel} - 1, {panel})
@@ -97,7 +97,7 @@ def placed_weight_join(out, work, depth, many, room, parts, start, stop, part):
             for t in range(at, at + lines * {panel}):
                 work[t] = work[t] + work[p * room + t]
         o = remainder(u, panels) * {panel}
-        turn_over(work, at, {panel}, out, (quotient(u, panels) * many + o) * depth, depth, depth, least({panel}, many - o))
+        turn_over(work, at, {panel}, out, (quotient(u, panels) * many + o) * w_row, w_row, depth, least({panel}, many - o))
 """
 
 
@@ -136,6 +136,7 @@ def backward_weight(step: Extern, buffers: Mapping[str, Buffer], always: bool = 
     work = product((images, groups, many, depth, high, wide))
     slots = (x, g, "scratch", "scratch", *sizes)
     first = Template(Source("placed_weight", text, params), slots, images, work, 1, 4 * room)
-    params = (("out", "float32"), ("work", "float32"), *((n, "size") for n in ("depth", "many", "room", "parts")))
+    params = (("out", "float32"), ("work", "float32"), *((n, "size") for n in ("depth", "many", "w_row", "room", "parts")))
     join = Source("placed_weight_join", JOIN.format(tile=rows(), panel=panel), params)
-    return [first, Template(join, (out, "scratch", depth, many, room, "parts"), groups * panels, total, 1, 4 * room)]
+    slots = (out, "scratch", depth, many, case.w.stride[0], room, "parts")
+    return [first, Template(join, slots, groups * panels, total, 1, 4 * room)]

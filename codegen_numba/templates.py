@@ -2,14 +2,15 @@
 
 Stage: codegen_numba.  In: an ``Extern`` step.  Out: its ``Template``s, or None: then NumPy is called.  Products and
 convolutions can be had by BLAS (``library``) and by our own tiles (``own``), where these know the case; which of them is
-chosen without measuring stands in ``packed``, ``direct`` and ``placed``.  Read next: ``matmul``, ``flash``, ``attention``, ``convolution``.
+chosen without measuring stands in ``packed``, ``depthwise``, ``direct`` and ``placed``.  Read next: ``matmul``, ``flash``, ``attention``,
+``convolution``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from codegen_numba import attention, convolution, direct, flash, packed, placed, placed_weight
+from codegen_numba import attention, convolution, depthwise, direct, flash, packed, placed, placed_weight
 from codegen_numba.matmul import Template, matmul
 from compiler.loop.ir import Buffer, Extern
 
@@ -26,9 +27,9 @@ BY_ROW: dict[str, Maker] = {
 }
 OWN: dict[str, Own] = {
     "matmul": packed.matmul,
-    "conv": lambda *call: direct.forward(*call) or placed.forward(*call),
-    "conv_input": lambda *call: direct.backward_input(*call) or placed.backward_input(*call),
-    "conv_weight": placed_weight.backward_weight,
+    "conv": lambda *call: depthwise.forward(*call) or direct.forward(*call) or placed.forward(*call),
+    "conv_input": lambda *call: depthwise.backward_input(*call) or direct.backward_input(*call) or placed.backward_input(*call),
+    "conv_weight": lambda *call: depthwise.backward_weight(*call) or placed_weight.backward_weight(*call),
 }
 
 

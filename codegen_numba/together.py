@@ -132,7 +132,7 @@ BLOCK = 1 << 17
 def block(pair: Pair, t: Template, threads: int, wanted: int) -> int:
     """How many pieces to make before the kernel goes over them; 0: all of them, as before."""
     few = pair.steps > 1 and pair.pieces < 4 * threads  # the product itself can be cut finer
-    if wanted == 0 and (few or t.source.name not in ("packed", "direct", "placed_conv")):
+    if wanted == 0 and (few or t.source.name not in ("packed", "direct", "placed_conv", "depthwise")):
         return 0
     pieces = max(1, (wanted or BLOCK) // pair.bytes)
     return max(t.align // pair.steps, pieces // t.align * t.align) if wanted >= 0 else 0

@@ -11,8 +11,8 @@ import pytest
 import tinytorch as torch
 
 
-def _gradients(x: Any, w: Any, g: Any) -> Any:
-    y = torch.nn.functional.conv2d(x, w, padding=w.shape[-1] // 2)
+def _gradients(x: Any, w: Any, g: Any, stride: int = 1, groups: int = 1) -> Any:
+    y = torch.nn.functional.conv2d(x, w, padding=w.shape[-1] // 2, stride=stride, groups=groups)
     return [y, *torch.autograd.grad(y, [x, w], g)]
 
 
@@ -44,6 +44,39 @@ def test_convolutions_of_all_layouts(which: str, sizes: tuple[int, int, int], dy
         compiled = torch.compile(_gradients, dynamic=dynamic)
         for want, got in zip(_gradients(x, w, g), compiled(x, w, g), strict=True):
             np.testing.assert_allclose(got.detach().numpy(), want.detach().numpy(), rtol=2e-5, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["strided", "depthwise"])
+@pytest.mark.parametrize("which", ["x", "w", "g"])
+def test_strided_and_depthwise_convolutions_of_all_layouts(which: str, kind: str) -> None:
+    torch.manual_seed(0)
+    stride, groups = (2, 1) if kind == "strided" else (1, 8)
+    of_w, of_g = ((16, 8, 3), (2, 16, 3)) if kind == "strided" else ((8, 1, 3), (2, 8, 6))
+    sizes = {"x": (2, 8, 6), "w": of_w, "g": of_g}
+    for name, make in _LAYOUTS.items():
+        x, w, g = ((make if n == which else _LAYOUTS["plain"])(*sizes[n]) for n in "xwg")
+        x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
+        torch.compiler.reset()
+        compiled = torch.compile(_gradients, dynamic=False)
+        for want, got in zip(_gradients(x, w, g, stride, groups), compiled(x, w, g, stride, groups), strict=True):
+            np.testing.assert_allclose(got.detach().numpy(), want.detach().numpy(), rtol=2e-5, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("count", [0, 3])
+def test_convolutions_of_all_types_and_of_no_images(count: int, dtype: Any) -> None:
+    torch.manual_seed(0)
+    for ins, outs, groups in ((8, 16, 1), (8, 8, 8)):
+        x, w = torch.randn(count, ins, 9, 7).to(dtype), torch.randn(outs, ins // groups, 3, 3).to(dtype)
+        g = torch.randn(count, outs, 5, 4).to(dtype)
+        x, w = x.requires_grad_(), w.requires_grad_()
+        torch.compiler.reset()
+        compiled = torch.compile(_gradients)
+        for want, got in zip(_gradients(x, w, g, 2, groups), compiled(x, w, g, 2, groups), strict=True):
+            assert got.dtype is dtype and got.shape == want.shape
+            limit = 2e-2 if dtype is torch.bfloat16 else 2e-5
+            a, b = (t.detach().float().numpy() for t in (got, want))
+            np.testing.assert_allclose(a, b, rtol=limit, atol=limit)
 
 
 def test_gradients_of_convolutions_whose_sizes_vary_and_whose_cotangents_are_parts() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tinytorch
-from codegen_numba import blas, direct, placed, placed_weight, templates
+from codegen_numba import blas, depthwise, direct, placed, placed_weight, templates
 from codegen_numba.build import build
 from codegen_numba.schedule import Tune
 from compiler.config import Config
@@ -200,6 +200,11 @@ CONVOLUTIONS = [
     ((2, 12, 3, 2), (40, 12, 3, 2), {"stride": (4, 5), "padding": (2, 1), "dilation": (1, 1), "groups": 1}),
     ((7, 16, 4, 4), (24, 16, 3, 3), {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}),
     ((2, 64, 6, 7), (32, 64, 1, 1), {"stride": (1, 1), "padding": (1, 2), "dilation": (1, 1), "groups": 1}),
+    ((3, 5, 20, 17), (5, 1, 3, 3), {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 5}),
+    ((2, 6, 13, 15), (12, 1, 3, 4), {"stride": (2, 2), "padding": (1, 0), "dilation": (2, 1), "groups": 6}),
+    ((2, 3, 9, 70), (3, 1, 7, 5), {"stride": (3, 2), "padding": (7, 5), "dilation": (1, 2), "groups": 3}),
+    ((2, 3, 8, 9), (3, 1, 1, 2), {"stride": (2, 1), "padding": (2, 1), "dilation": (1, 1), "groups": 3}),
+    ((2, 3, 90), (3, 1, 5), {"stride": (2,), "padding": (2,), "dilation": (1,), "groups": 3}),
 ]  # fmt: skip
 
 
@@ -219,7 +224,7 @@ def test_convolutions_and_their_transposes(size, kernel, params, dtype, way):
         program = extern_plan(fn, arrays, [np.ascontiguousarray(want)], [dtype] * 3, **more, **params)
         assert is_template(program)
         built = build(program, Config(), Tune(way=way))
-        own = [name for name in built.kernels if name.startswith(("direct", "placed"))]
+        own = [name for name in built.kernels if name.startswith(("direct", "placed", "depthwise"))]
         assert bool(own) == (dtype is float32 and way == "own")
         np.testing.assert_allclose(built(arrays, ())[0], want, rtol=tolerance, atol=tolerance)
 
@@ -231,7 +236,8 @@ def test_convolutions_in_blocks(size, kernel, params, monkeypatch):
     for module in (placed, placed_weight):
         monkeypatch.setattr(module, "BLOCK", 900)
         monkeypatch.setattr(module, "TERMS", 10)
-    monkeypatch.setattr(direct, "_suits", lambda *_: False)
+    for module in (depthwise, direct):
+        monkeypatch.setattr(module, "_suits", lambda *_: False)
     x, w = RNG.normal(size=size).astype(np.float32), RNG.normal(size=kernel).astype(np.float32)
     g = RNG.normal(size=TABLE["conv"].kernel(np, x, w, **params).shape).astype(np.float32)
     for fn, arrays, more in (
@@ -242,6 +248,20 @@ def test_convolutions_in_blocks(size, kernel, params, monkeypatch):
         built = build(program, Config(), Tune(way="own"))
         assert any(name.startswith("placed") for name in built.kernels)
         np.testing.assert_allclose(built(arrays, ())[0], want, rtol=1e-3, atol=1e-3)
+
+
+@needs_blas
+@pytest.mark.parametrize("way", ["own", "library"])
+@pytest.mark.parametrize(("outs", "groups"), [(16, 1), (4, 4), (20, 2)])
+def test_gradient_of_a_weight_that_is_a_part_of_another(outs, groups, way):
+    params = {"stride": (1, 2), "padding": (1, 1), "dilation": (1, 1), "groups": groups}
+    x, g = (RNG.normal(size=s).astype(np.float32) for s in ((2, 4, 9, 8), (2, outs, 9, 4)))
+    want = TABLE["conv_weight"].kernel(np, x, g, kernel=(3, 3), **params)
+    out = np.empty((outs, 8 // groups, 3, 3), np.float32)[:, : 4 // groups]
+    program = extern_plan("conv_weight", [x, g], [out], [float32] * 3, kernel=(3, 3), **params)
+    (got,) = build(program, Config(), Tune(way=way))([x, g], ())
+    assert got.strides == out.strides
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
 @needs_blas

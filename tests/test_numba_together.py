@@ -83,6 +83,8 @@ def test_a_batch_of_products():
 
 def test_a_convolution_image_by_image():
     check(lambda x, w, b: tinytorch.relu(F.conv2d(x, w, b, padding=1)), tensor(5, 3, 9, 8), tensor(4, 3, 3, 3), tensor(4))
+    check(lambda x, w, b: tinytorch.relu(F.conv2d(x, w, b, stride=2)), tensor(5, 8, 9, 8), tensor(16, 8, 3, 3), tensor(16))
+    check(lambda x, w: tinytorch.relu(F.conv2d(x, w, padding=1, groups=6)), tensor(5, 6, 9, 8), tensor(6, 1, 3, 3))
 
 
 @pytest.mark.parametrize(
