@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import random
 import warnings
 from collections.abc import Mapping
@@ -192,3 +193,14 @@ def test_a_mapping_without_the_key_does_not_match() -> None:
 
     x = torch.ones(2)
     assert not differences(Counted(f, fullgraph=True)(x, Plain()), f(x, Plain()), "f")
+
+
+def test_what_runs_between_graphs_knows_its_module() -> None:
+    """A class made there is of the function's module, as ``type`` and ``namedtuple`` read it from their caller."""
+
+    def f(x):
+        made = type("Made", (), {"a": 2})
+        pair = collections.namedtuple("Pair", "left right")
+        return x * made().a, made.__module__, pair(1, 2).right, pair.__module__
+
+    assert not differences(Counted(f)(torch.ones(3)), f(torch.ones(3)), "f")

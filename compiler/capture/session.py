@@ -276,7 +276,9 @@ class Session:
         }
 
     def _build_run(self, made: Captured, run_text: str) -> None:
-        scope = made.namespace.objects | {"nested": self.nested, "END": END, "Tail": Tail, "enter": enter, "SCOPE": self.fn.__globals__}
+        around = self.fn.__globals__
+        scope = made.namespace.objects | {"nested": self.nested, "END": END, "Tail": Tail, "enter": enter, "SCOPE": around}
+        scope |= {key: around[key] for key in ("__name__", "__package__") if key in around}  # what is called may ask for them
         made.run = compile_text(run_text, f"<translated {made.name}>", scope, "run")
 
     # --- when it does not work out ---
