@@ -13,6 +13,7 @@ from capture_helpers import Counted, differences
 
 import tinytorch as torch
 from compiler.capture import entry
+from compiler.errors import Unsupported
 
 LOG: list[Any] = []
 
@@ -204,3 +205,21 @@ def test_what_runs_between_graphs_knows_its_module() -> None:
         return x * made().a, made.__module__, pair(1, 2).right, pair.__module__
 
     assert not differences(Counted(f)(torch.ones(3)), f(torch.ones(3)), "f")
+
+
+def test_recursion_deeper_than_a_trace_can_follow() -> None:
+    """Python's own limit comes before ``inline_depth``: a break, no internal error, and the program's own error if it is one."""
+
+    def down(x, n):
+        return x if n == 0 else down(x + 1, n - 1)
+
+    def endless(x):
+        return endless(x)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.compile(down)(torch.zeros(()), 190).item() == 190
+    with pytest.raises(RecursionError):
+        torch.compile(endless)(torch.ones(2))
+    with pytest.raises(Unsupported, match="TT0501"):
+        torch.compile(endless, fullgraph=True)(torch.ones(2))

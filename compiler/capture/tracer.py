@@ -297,6 +297,8 @@ class Tracer:
 
     def raise_native(self, e: BaseException) -> NoReturn:
         """An exception that a C function or an operator raised while tracing is the program's."""
+        if isinstance(e, RecursionError):  # whose frames filled the stack is not known: Python will see
+            breaks.unsupported(breaks.TOO_DEEP, "Python's limit of recursion")
         value = self.new_exception(type(e), [self.from_python(a) for a in e.args])
         self._set_context(value)
         raise Observed(value) from None

@@ -87,6 +87,9 @@ class Frame(
             raise self._placed(error) from None
         except Unsupported as e:
             raise self._placed(e) from None
+        except RecursionError:  # ours: Python has no room left to follow a call that it had room to make
+            error = Unsupported(breaks.TOO_DEEP.id, f"{breaks.TOO_DEEP.name}: {self.fn.qualname}", breaks.TOO_DEEP.hint)
+            raise self._placed(error) from None
 
     def _placed(self, e: Unsupported) -> Unsupported:
         """The user's frames at the break, known only while they stand."""
