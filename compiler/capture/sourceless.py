@@ -17,7 +17,8 @@ from compiler.capture.kinds import C_FUNCTIONS, CONSTANT_BASES, CONSTANT_TYPES, 
 from compiler.capture.values.base import FALSE, NONE, NOT_IMPLEMENTED, TRUE, ConstantValue, Value
 from compiler.capture.values.function import ClassValue, ModuleValue
 from compiler.capture.values.iterator import ItemsIterator
-from compiler.capture.values.mapping import DictValue, SetValue, real_key
+from compiler.capture.values.keys import real_key
+from compiler.capture.values.mapping import DictValue, SetValue
 from compiler.capture.values.sequence import ListValue, SliceValue, TupleValue
 from compiler.capture.values.tensor import SymIntValue
 from compiler.sym.env import SymInt

@@ -31,7 +31,8 @@ from compiler.capture.values.function import (
     UserFunction,
 )
 from compiler.capture.values.iterator import OutsideIterator
-from compiler.capture.values.mapping import DictValue, SetValue, real_key
+from compiler.capture.values.keys import real_key
+from compiler.capture.values.mapping import DictValue, SetValue
 from compiler.capture.values.objects import ModeValue, ObjectValue, OpaqueValue
 from compiler.capture.values.sequence import ListValue, SliceValue, TupleValue
 from compiler.capture.values.tensor import SymIntValue

@@ -17,7 +17,8 @@ from compiler.capture.protocol import calls, operators
 from compiler.capture.values.base import FALSE, NONE, NOT_IMPLEMENTED, TRUE, ConstantValue, Value, realize
 from compiler.capture.values.function import ClassValue
 from compiler.capture.values.iterator import ItemsIterator
-from compiler.capture.values.mapping import DictValue, SetValue, key_of
+from compiler.capture.values.keys import key_of
+from compiler.capture.values.mapping import DictValue, SetValue
 from compiler.capture.values.sequence import TupleValue
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """``object``, exceptions, functions: what instances inherit from C.
 
-Stage: capture.  See ``registry``.  Read next: ``numbers``, ``tensors``.
+Stage: capture.  See ``registry``.  Read next: ``tensors``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from types import FunctionType, SimpleNamespace, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any, cast
 
 from compiler.capture import breaks
-from compiler.capture.models import builtins_
+from compiler.capture.models import text
 from compiler.capture.models.registry import Model, model, new, rule
-from compiler.capture.protocol import attributes, calls, operators
+from compiler.capture.protocol import attributes, calls, instances, operators
 from compiler.capture.source import Source
 from compiler.capture.values.base import FALSE, NONE, NOT_IMPLEMENTED, TRUE, ConstantValue, Value, realize
 from compiler.capture.values.function import ClassValue, UserFunction
@@ -196,7 +196,7 @@ def exception_text(target: Any) -> Model | None:
     if isinstance(target, WrapperDescriptorType) and isinstance(owner, type) and issubclass(owner, BaseException):
         how = {"__str__": str, "__repr__": repr}.get(target.__name__)
         if how is not None:
-            return lambda tx, me: builtins_._exception_text(tx, me, how)
+            return lambda tx, me: text.exception_text(tx, me, how)
     return None
 
 
@@ -251,7 +251,7 @@ def add_note(tx: Tracer, me: ObjectValue, note: Value) -> Value:
     found = own.get(tx, "__notes__")
     if found is None:
         found = ListValue([])
-        attributes.store_entry(tx, own, "__notes__", found)
+        instances.store_entry(tx, own, "__notes__", found)
     assert isinstance(found, ListValue)
     found.items.append(note)
     return NONE

@@ -8,9 +8,19 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING, Any
 
+from compiler.capture.models.polyfills import merge_sort
 from compiler.capture.models.registry import model, new
-from compiler.capture.protocol import operators
-from compiler.capture.values.base import FALSE, NONE, NOT_IMPLEMENTED, TRUE, ConstantValue, Value, realize
+from compiler.capture.protocol import calls, operators
+from compiler.capture.values.base import (
+    FALSE,
+    NONE,
+    NOT_IMPLEMENTED,
+    TRUE,
+    ConstantValue,
+    NotConstantError,
+    Value,
+    realize,
+)
 from compiler.capture.values.function import ClassValue
 from compiler.capture.values.iterator import ReversedIterator, SequenceIterator
 from compiler.capture.values.sequence import ListValue, RangeValue, SequenceValue, SliceValue, TupleValue
@@ -332,8 +342,30 @@ def delitem(tx: Tracer, me: ListValue, key: Value) -> Value:
 def sort(tx: Tracer, me: ListValue, *, key: Value = NONE, reverse: Value = FALSE) -> Value:
     """In place, on known keys now, else by a polyfill that compares."""
     tx.effects.touch(me)
-    me.items[:] = tx.models.polyfills.sort_items(tx, list(me.items), key, reverse)
+    me.items[:] = _sorted(tx, list(me.items), key, reverse)
     return NONE
+
+
+def _sorted(tx: Tracer, items: list[Value], key: Value, reverse: Value) -> list[Value]:
+    """Natively on known keys, else by comparing."""
+    keys = items if key.is_const() and key.const() is None else [calls.call(tx, key, [v], {}) for v in items]
+    down = operators.truth(tx, reverse)
+    try:
+        known = [calls.constant_of(tx, k) for k in keys]
+        order = sorted(range(len(items)), key=known.__getitem__, reverse=down)
+    except NotConstantError:
+        positions = list(range(len(items)))
+        if down:
+            positions.reverse()
+        args: list[Value] = [ListValue(list(keys)), tx.from_python(positions)]
+        found = calls.call(tx, tx.constant(merge_sort), args, {})
+        assert isinstance(found, ListValue)
+        order = [realize(tx, v).const() for v in found.items]
+        if down:
+            order.reverse()
+    except TypeError as e:
+        tx.raise_native(e)
+    return [items[i] for i in order]
 
 
 # --- range ------------------------------------------------------------------------------------------------------------

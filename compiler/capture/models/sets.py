@@ -12,7 +12,8 @@ from compiler.capture.models.registry import model, new
 from compiler.capture.protocol import operators
 from compiler.capture.values.base import FALSE, NONE, NOT_IMPLEMENTED, TRUE, ConstantValue, Value
 from compiler.capture.values.function import ClassValue
-from compiler.capture.values.mapping import SetValue, key_of
+from compiler.capture.values.keys import key_of
+from compiler.capture.values.mapping import SetValue
 from compiler.capture.values.sequence import TupleValue
 
 if TYPE_CHECKING:

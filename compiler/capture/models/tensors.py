@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.capture import breaks, graphs
 from compiler.capture.models.registry import model
-from compiler.capture.protocol import attributes, calls, operators
+from compiler.capture.protocol import calls, classes, operators
 from compiler.capture.values.base import FALSE, NONE, TRUE, ConstantValue, Lazy, Value, realize
 from compiler.capture.values.function import BoundMethod, UserFunction
 from compiler.capture.values.mapping import DictValue
@@ -57,7 +57,7 @@ def attribute(tx: Tracer, t: TensorValue, name: str) -> Value | None:
     if name in own and not hasattr(Tensor, name):
         assert t.source is not None
         return realize(tx, Lazy(own[name], t.source.attr(name)))
-    found = attributes.lookup(tx, t.kind, name)
+    found = classes.lookup(tx, t.kind, name)
     if found is None:
         if t.source is not None and t.obj is not None:
             tx.guard("KEY", f"{name!r} not in {{0}}", t.source.attr("__dict__"))

@@ -8,7 +8,8 @@ from __future__ import annotations
 from compiler.capture.instrs import Instr
 from compiler.capture.opcodes.frame_type import Ops
 from compiler.capture.values.base import ConstantValue, realize
-from compiler.capture.values.mapping import DictValue, SetValue, key_of
+from compiler.capture.values.keys import key_of
+from compiler.capture.values.mapping import DictValue, SetValue
 from compiler.capture.values.sequence import ListValue, TupleValue
 
 

@@ -11,7 +11,8 @@ from compiler.capture.instrs import Instr
 from compiler.capture.opcodes.frame_type import Ops
 from compiler.capture.values.base import FALSE, NONE, TRUE, ConstantValue, Value, realize
 from compiler.capture.values.function import ClassValue
-from compiler.capture.values.mapping import DictValue, key_of
+from compiler.capture.values.keys import key_of
+from compiler.capture.values.mapping import DictValue
 from compiler.capture.values.objects import Observed
 from compiler.capture.values.sequence import TupleValue
 

@@ -2,7 +2,7 @@
 
 Stage: capture.  In: values.  Out: values.  A slot that is absent raises the program's own exception; one that is there
 but implemented in C is looked up in ``capture.models``; one that is there but has no model breaks the graph.
-Read next: ``attributes``, ``calls``, ``operators``, ``iteration``.
+Read next: ``instances``, ``classes``, ``special``, ``attributes``, ``calls``, ``operators``, ``iteration``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from compiler.capture.protocol.attributes import (
     generic_getattr,
     generic_setattr,
     getattr_,
-    lookup,
     setattr_,
 )
 from compiler.capture.protocol.calls import (
@@ -25,6 +24,7 @@ from compiler.capture.protocol.calls import (
     isinstance_,
     special,
 )
+from compiler.capture.protocol.classes import lookup
 from compiler.capture.protocol.iteration import iter_, mapping_entries, next_, unpack
 from compiler.capture.protocol.operators import (
     binary,

@@ -12,7 +12,7 @@ from types import FunctionType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_origin, is_typeddict
 
 from compiler.capture import breaks, graphs
-from compiler.capture.protocol import attributes
+from compiler.capture.protocol import attributes, classes
 from compiler.capture.values.base import ConstantValue, NotConstantError, Value, realize
 from compiler.capture.values.function import (
     BoundMethod,
@@ -47,11 +47,11 @@ def call(tx: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value])
         return _construct(tx, callee, args, kwargs)
     if isinstance(callee, PartialValue):
         return call(tx, callee.func, [*callee.args, *args], {**callee.kwargs, **kwargs})
-    found = attributes.lookup(tx, callee.pytype(), "__call__")
+    found = classes.lookup(tx, callee.pytype(), "__call__")
     if found is not None:
         if isinstance(callee, OpaqueValue):
             breaks.unsupported(breaks.BUILTIN_CALL, callee.describe())
-        method = attributes.bind(tx, found[0], "__call__", found[1], callee, callee.pytype())
+        method = classes.bind(tx, found[0], "__call__", found[1], callee, callee.pytype())
         return call(tx, method, args, kwargs)
     if isinstance(callee, ConstantValue) and callable(callee.value):
         return _call_c(tx, callee.value, args, kwargs)
@@ -247,12 +247,12 @@ def _construct(tx: Tracer, callee: ClassValue, args: list[Value], kwargs: dict[s
     model = tx.models.get(cls)
     if model is not None:
         return model(tx, *[realize(tx, a) for a in args], **{k: realize(tx, v) for k, v in kwargs.items()})
-    meta_call = attributes.lookup(tx, type(cls), "__call__")
+    meta_call = classes.lookup(tx, type(cls), "__call__")
     if meta_call is not None and isinstance(meta_call[1], FunctionType):
         meta_model = tx.models.get(meta_call[1])
         if meta_model is not None:
             return meta_model(tx, callee, *[realize(tx, a) for a in args], **kwargs)
-        method = attributes.bind(tx, meta_call[0], "__call__", meta_call[1], callee, type(cls))
+        method = classes.bind(tx, meta_call[0], "__call__", meta_call[1], callee, type(cls))
         return call(tx, method, args, kwargs)
     return construct_plain(tx, callee, args, kwargs)
 
@@ -260,12 +260,12 @@ def _construct(tx: Tracer, callee: ClassValue, args: list[Value], kwargs: dict[s
 def construct_plain(tx: Tracer, callee: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """``type.__call__``."""
     cls = callee.cls
-    new = attributes.lookup(tx, cls, "__new__")
+    new = classes.lookup(tx, cls, "__new__")
     assert new is not None
     raw = new[1]
     if isinstance(raw, staticmethod | FunctionType):
         inner = raw.__func__ if isinstance(raw, staticmethod) else raw
-        fn = attributes._inner_function(tx, new[0], "__new__", raw) if isinstance(raw, staticmethod) else tx.constant(inner)
+        fn = classes.inner_function(tx, new[0], "__new__", raw) if isinstance(raw, staticmethod) else tx.constant(inner)
         made = call(tx, fn, [callee, *args], kwargs)
     else:
         model = tx.models.new(raw)
@@ -274,7 +274,7 @@ def construct_plain(tx: Tracer, callee: ClassValue, args: list[Value], kwargs: d
             if folded is not None:
                 return folded
             tx.models.refuse(tx, cls, args)
-        init = attributes.lookup(tx, cls, "__init__")
+        init = classes.lookup(tx, cls, "__init__")
         plain_init = init is None or init[1] is object.__init__
         if raw is object.__new__ and plain_init and (args or kwargs):
             tx.raise_(TypeError, f"{cls.__name__}() takes no arguments")
@@ -282,25 +282,25 @@ def construct_plain(tx: Tracer, callee: ClassValue, args: list[Value], kwargs: d
     made = realize(tx, made)
     if not issubclass(made.pytype(), cls):
         return made
-    init = attributes.lookup(tx, made.pytype(), "__init__")
+    init = classes.lookup(tx, made.pytype(), "__init__")
     if init is not None and init[1] is not object.__init__:
-        method = attributes.bind(tx, init[0], "__init__", init[1], made, made.pytype())
+        method = classes.bind(tx, init[0], "__init__", init[1], made, made.pytype())
         call(tx, method, args, kwargs)
     return made
 
 
 # --- special methods --------------------------------------------------------------------------------------------------
 def has_special(tx: Tracer, value: Value, name: str) -> bool:
-    return attributes.lookup(tx, realize(tx, value).pytype(), name) is not None
+    return classes.lookup(tx, realize(tx, value).pytype(), name) is not None
 
 
 def special(tx: Tracer, value: Value, name: str) -> Value:
     """``type(value).name`` bound to ``value``, past the instance dict."""
     value = realize(tx, value)
-    found = attributes.lookup(tx, value.pytype(), name)
+    found = classes.lookup(tx, value.pytype(), name)
     if found is None:
         tx.raise_(AttributeError, f"'{value.pytype().__name__}' object has no attribute '{name}'")
-    return attributes.bind(tx, found[0], name, found[1], value, value.pytype())
+    return classes.bind(tx, found[0], name, found[1], value, value.pytype())
 
 
 def call_special(tx: Tracer, value: Value, name: str, args: list[Value]) -> Value:
@@ -323,7 +323,7 @@ def isinstance_(tx: Tracer, value: Value, cls: Value) -> bool:
         tx.raise_(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
     if union:
         return any(isinstance_(tx, value, tx.constant(c)) for c in wanted.__args__)
-    check = attributes.lookup(tx, type(wanted), "__instancecheck__")
+    check = classes.lookup(tx, type(wanted), "__instancecheck__")
     if check is not None and isinstance(check[1], FunctionType) and not tx.is_trusted_globals(check[1].__globals__):
         found = call_special(tx, cls, "__instancecheck__", [value])
         return bool(tx.protocol.truth(tx, found))

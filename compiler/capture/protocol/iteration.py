@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from compiler.capture import graphs
-from compiler.capture.protocol import attributes, calls
+from compiler.capture.protocol import calls, classes
 from compiler.capture.values.base import ConstantValue, Value, realize
 from compiler.capture.values.function import ClassValue
 from compiler.capture.values.iterator import (
@@ -19,7 +19,8 @@ from compiler.capture.values.iterator import (
     SequenceIterator,
     SetIterator,
 )
-from compiler.capture.values.mapping import DictValue, SetValue, key_of
+from compiler.capture.values.keys import key_of
+from compiler.capture.values.mapping import DictValue, SetValue
 from compiler.capture.values.objects import Observed
 from compiler.capture.values.sequence import RangeValue, SequenceValue
 from compiler.capture.values.tensor import TensorValue
@@ -37,9 +38,9 @@ def iter_(tx: Tracer, v: Value) -> Value:
         return builtin_iter(tx, v)
     if isinstance(v, ConstantValue | RangeValue | TensorValue):
         return builtin_iter(tx, v)
-    if attributes.lookup(tx, v.pytype(), "__iter__") is not None:
+    if classes.lookup(tx, v.pytype(), "__iter__") is not None:
         return realize(tx, calls.call_special(tx, v, "__iter__", []))
-    if attributes.lookup(tx, v.pytype(), "__getitem__") is not None and not isinstance(v, ClassValue):
+    if classes.lookup(tx, v.pytype(), "__getitem__") is not None and not isinstance(v, ClassValue):
         return calls.call(tx, tx.polyfill("iterate_by_index"), [v], {})
     tx.raise_(TypeError, f"'{v.pytype().__name__}' object is not iterable")
 
@@ -87,7 +88,7 @@ def next_(tx: Tracer, it: Value) -> Value | None:
     it = realize(tx, it)
     if isinstance(it, IteratorValue):
         return it.next(tx)
-    found = attributes.lookup(tx, it.pytype(), "__next__")
+    found = classes.lookup(tx, it.pytype(), "__next__")
     if found is None:
         tx.raise_(TypeError, f"'{it.pytype().__name__}' object is not an iterator")
     try:
@@ -119,7 +120,7 @@ def mapping_entries(tx: Tracer, v: Value) -> list[tuple[Hashable, tuple[Value, V
     if isinstance(v, DictValue):
         v.know_keys(tx)
         return list(v.entries.items())
-    if attributes.lookup(tx, v.pytype(), "keys") is None:
+    if classes.lookup(tx, v.pytype(), "keys") is None:
         tx.raise_(TypeError, f"'{v.pytype().__name__}' object is not a mapping")
     keys: list[Any] = unpack(tx, calls.call_method(tx, v, "keys", []))
     return [(key_of(tx, k), (k, tx.protocol.getitem(tx, v, k))) for k in keys]

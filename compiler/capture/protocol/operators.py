@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.capture import breaks, graphs
-from compiler.capture.protocol import attributes, calls
+from compiler.capture.protocol import calls, classes
 from compiler.capture.values import drawn, number
 from compiler.capture.values.array import ArrayValue
 from compiler.capture.values.base import ConstantValue, NotConstantError, Value, realize
@@ -128,11 +128,11 @@ def _by_slots(tx: Tracer, op: str, name: str, a: Value, b: Value, inplace: bool)
         if found is not None:
             return found
     ta, tb = a.pytype(), b.pytype()
-    forward = attributes.lookup(tx, ta, f"__{name}__")
-    reflected = attributes.lookup(tx, tb, f"__r{name}__") if ta is not tb else None
+    forward = classes.lookup(tx, ta, f"__{name}__")
+    reflected = classes.lookup(tx, tb, f"__r{name}__") if ta is not tb else None
     tries = [(a, f"__{name}__", b)] if forward else []
     if reflected:
-        first = issubclass(tb, ta) and reflected != attributes.lookup(tx, ta, f"__r{name}__")
+        first = issubclass(tb, ta) and reflected != classes.lookup(tx, ta, f"__r{name}__")
         tries.insert(0 if first else len(tries), (b, f"__r{name}__", a))
     for owner, slot, other in tries:
         found = _try_slot(tx, owner, slot, other)
@@ -146,7 +146,7 @@ def _by_slots(tx: Tracer, op: str, name: str, a: Value, b: Value, inplace: bool)
 
 def _try_slot(tx: Tracer, owner: Value, slot: str, other: Value) -> Value | None:
     """The slot's answer; None if it is absent or says NotImplemented."""
-    if attributes.lookup(tx, owner.pytype(), slot) is None:
+    if classes.lookup(tx, owner.pytype(), slot) is None:
         return None
     if isinstance(owner, ConstantValue) and not other.is_const():
         if isinstance(owner.value, _NUMBERS) or (isinstance(owner.value, _PLAIN) and slot in _COMPARISONS):
@@ -168,7 +168,7 @@ def unary(tx: Tracer, op: str, a: Value) -> Value:
         return graphs.call_number(tx, fn, [a])
     if _is_number(a):
         return now(tx, fn, _operand(a))
-    if attributes.lookup(tx, a.pytype(), slot) is None:
+    if classes.lookup(tx, a.pytype(), slot) is None:
         tx.raise_(TypeError, f"bad operand type for {'abs()' if op == 'abs' else 'unary ' + op}: '{a.pytype().__name__}'")
     return calls.call_special(tx, a, slot, [])
 
@@ -202,7 +202,7 @@ def compare(tx: Tracer, op: str, a: Value, b: Value) -> Value:
         return now(tx, fn, _operand(a), _operand(b))
     ta, tb = a.pytype(), b.pytype()
     tries = [(a, slot, b), (b, mirrored, a)]
-    if ta is not tb and issubclass(tb, ta) and attributes.lookup(tx, tb, mirrored) != attributes.lookup(tx, ta, mirrored):
+    if ta is not tb and issubclass(tb, ta) and classes.lookup(tx, tb, mirrored) != classes.lookup(tx, ta, mirrored):
         tries.reverse()
     for owner, name, other in tries:
         found = _try_slot(tx, owner, name, other)
@@ -264,20 +264,20 @@ def truth(tx: Tracer, v: Value) -> bool:
         return bool(v.entries)
     if isinstance(v, SequenceValue | SetValue) and not _has_python_bool(tx, v):
         return bool(v.items)
-    if attributes.lookup(tx, v.pytype(), "__bool__") is not None:
+    if classes.lookup(tx, v.pytype(), "__bool__") is not None:
         found = realize(tx, calls.call_special(tx, v, "__bool__", []))
         if not (isinstance(found, ConstantValue) and isinstance(found.value, bool)):
             if isinstance(found, TensorValue):
                 breaks.unsupported(breaks.TENSOR_BRANCH, found.describe())
             tx.raise_(TypeError, f"__bool__ should return bool, returned {found.pytype().__name__}")
         return found.value
-    if attributes.lookup(tx, v.pytype(), "__len__") is not None:
+    if classes.lookup(tx, v.pytype(), "__len__") is not None:
         return truth(tx, len_(tx, v))
     return True
 
 
 def _has_python_bool(tx: Tracer, v: Value) -> bool:
-    return v.pytype().__module__ != "builtins" and attributes.lookup(tx, v.pytype(), "__bool__") is not None
+    return v.pytype().__module__ != "builtins" and classes.lookup(tx, v.pytype(), "__bool__") is not None
 
 
 # --- containers -------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def len_(tx: Tracer, v: Value) -> Value:
         return now(tx, len, v.value)
     if isinstance(v, TensorValue):
         return graphs.call_method(tx, "__len__", [v], {})
-    found = attributes.lookup(tx, v.pytype(), "__len__")
+    found = classes.lookup(tx, v.pytype(), "__len__")
     if found is None:
         tx.raise_(TypeError, f"object of type '{v.pytype().__name__}' has no len()")
     return realize(tx, calls.call_special(tx, v, "__len__", []))
@@ -300,7 +300,7 @@ def contains(tx: Tracer, container: Value, element: Value) -> bool:
         return bool(now(tx, operator.contains, container.const(), element.const()).const())
     if isinstance(container, TensorValue):
         return truth(tx, graphs.call_method(tx, "__contains__", [container, element], {}))
-    if attributes.lookup(tx, container.pytype(), "__contains__") is not None:
+    if classes.lookup(tx, container.pytype(), "__contains__") is not None:
         return truth(tx, calls.call_special(tx, container, "__contains__", [element]))
     it = tx.protocol.iter_(tx, container)
     while True:
@@ -323,7 +323,7 @@ def index_of(tx: Tracer, v: Value) -> int:
     except TypeError as e:
         tx.raise_native(e)
     except NotConstantError:
-        if attributes.lookup(tx, v.pytype(), "__index__") is None:
+        if classes.lookup(tx, v.pytype(), "__index__") is None:
             tx.raise_(TypeError, f"'{v.pytype().__name__}' object cannot be interpreted as an integer")
         return index_of(tx, calls.call_special(tx, v, "__index__", []))
 
@@ -345,10 +345,10 @@ def getitem(tx: Tracer, container: Value, key: Value) -> Value:
             return now(tx, operator.getitem, container.const(), key.const())
         if isinstance(key, SymIntValue):
             return now(tx, operator.getitem, container.const(), int(key.sym))
-    if isinstance(container, ClassValue) and attributes.lookup(tx, type(container.cls), "__getitem__") is None:
+    if isinstance(container, ClassValue) and classes.lookup(tx, type(container.cls), "__getitem__") is None:
         if key.is_const():
             return now(tx, operator.getitem, container.cls, key.const())
-    if attributes.lookup(tx, container.pytype(), "__getitem__") is None:
+    if classes.lookup(tx, container.pytype(), "__getitem__") is None:
         tx.raise_(TypeError, f"'{container.pytype().__name__}' object is not subscriptable")
     return realize(tx, calls.call_special(tx, container, "__getitem__", [key]))
 
@@ -359,14 +359,14 @@ def setitem(tx: Tracer, container: Value, key: Value, new: Value) -> None:
     if isinstance(container, TensorValue):
         graphs.call(tx, operator.setitem, [container, key, new], {})
         return
-    if attributes.lookup(tx, container.pytype(), "__setitem__") is None:
+    if classes.lookup(tx, container.pytype(), "__setitem__") is None:
         tx.raise_(TypeError, f"'{container.pytype().__name__}' object does not support item assignment")
     calls.call_special(tx, container, "__setitem__", [key, new])
 
 
 def delitem(tx: Tracer, container: Value, key: Value) -> None:
     container, key = realize(tx, container), realize(tx, key)
-    if attributes.lookup(tx, container.pytype(), "__delitem__") is None:
+    if classes.lookup(tx, container.pytype(), "__delitem__") is None:
         tx.raise_(TypeError, f"'{container.pytype().__name__}' object doesn't support item deletion")
     calls.call_special(tx, container, "__delitem__", [key])
 

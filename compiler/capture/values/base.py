@@ -1,7 +1,7 @@
 """``Value``: what the symbolic interpreter knows of one Python value.
 
 Stage: capture.  In: real objects (``wrap``) or the results of traced operations.  Out: operands of ``protocol`` and
-``handlers``, and at the end text that loads or rebuilds the value (``emit``).  Read next: ``constant``, ``tensor``,
+``opcodes``, and at the end text that loads or rebuilds the value (``emit``).  Read next: ``tensor``,
 ``sequence``, ``mapping``, ``function``, ``objects``; then ``capture.protocol``, which acts on them.
 
 A value from outside has a *source*.  It starts ``Lazy``: moving it around needs no guard; looking at it does.

@@ -1,6 +1,6 @@
 """``id(x)``.
 
-Stage: capture.  In and out: see ``base``.  Read next: ``mapping``, whose keys may be such numbers.
+Stage: capture.  In and out: see ``base``.  Read next: ``keys``, which such numbers may be.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Lists, tuples, ranges, slices: sequences whose elements are values.
 
 Stage: capture.  In and out: see ``base``.  A list from outside records its length as a guard when it is looked at;
-a change to it is recorded by ``effects`` and replayed as one slice assignment.  Read next: ``mapping``.
+a change to it is recorded by ``effects`` and replayed as one slice assignment.  Read next: ``keys``.
 """
 
 from __future__ import annotations
