@@ -69,7 +69,8 @@ def candidates(p: Problem, *, grouped: bool = False) -> list[Tiles]:
     made = [tiles(p, m, n) for m, n in SHAPES]
     if grouped and p.dtype is not float32:
         made += [min((grouped_tiles(p, m, n, s) for s in (4, 3)), key=lambda t: cost(p, t)) for m, n in GROUPED]
-    return sorted((t for t in made if possible(p, t)), key=lambda t: cost(p, t))
+    # where fetches decide, the same tiles cost alike with wgmma and without: the fewer instructions first
+    return sorted((t for t in made if possible(p, t)), key=lambda t: (cost(p, t), not t.grouped))
 
 
 #: Of the plain problem's time, what the model must promise for one that lays out operands first.  It was fitted without such
