@@ -12,6 +12,7 @@ import pytest
 from capture_helpers import Counted, same
 
 import tinytorch as torch
+from compiler import logs
 from compiler.capture import breaks, entry
 from compiler.errors import Unsupported
 from tinytorch import nn
@@ -543,6 +544,23 @@ def test_generator_functions_are_left_alone() -> None:
     with pytest.raises(StopIteration) as stop:
         next(it)
     assert stop.value.value == "done"
+
+
+def test_a_generator_as_target_is_said_and_an_error_under_fullgraph() -> None:
+    def g(x):
+        yield x + 1
+
+    async def c(x):
+        return x + 1
+
+    for fn in (g, c):
+        with logs.collecting() as found:
+            entry.compile_function(fn, lambda gm, ex: gm)
+        ((topic, name, text),) = found
+        assert (topic, name) == ("graph_breaks", fn.__name__) and text.startswith(breaks.GENERATOR_TARGET.id)
+        assert f"in {fn.__name__}" in text
+        with pytest.raises(Unsupported, match=breaks.GENERATOR_TARGET.id):
+            entry.compile_function(fn, lambda gm, ex: gm, fullgraph=True)
 
 
 def test_fresh_generator_leaves_as_a_generator() -> None:

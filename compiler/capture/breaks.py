@@ -102,12 +102,6 @@ NOT_IN_GRAPH = _row(
     "The method changes what a tensor is (its history, its hooks, its memory), not what it holds.",
     "Call it outside the compiled function.",
 )
-NESTED_BREAK = _row(
-    "TT0205",
-    "graph break inside a called function",
-    "The callee holds a break, so the call runs natively and the callee is compiled on its own.",
-    "See the reason given for the callee.",
-)
 RANDOM_STATE = _row(
     "TT0206",
     "Python or NumPy random numbers",

@@ -8,11 +8,14 @@ Read next: ``door`` (what is called), ``session`` (what happens on a miss).
 from __future__ import annotations
 
 import functools
+import linecache
 import sys
 from collections.abc import Callable
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
+from compiler import logs
+from compiler.capture import breaks
 from compiler.capture.door import Nested, make_door, parameters
 from compiler.capture.doors import (
     allow_in_graph,
@@ -32,6 +35,7 @@ from compiler.capture.runtime import Captured, CodeCache, Options
 from compiler.capture.session import Session
 from compiler.config import Config
 from compiler.config import config as default_config
+from compiler.errors import Location, Unsupported
 
 _caches: dict[tuple[Any, ...], CodeCache] = {}
 _alive: list[Any] = []
@@ -71,8 +75,22 @@ def _door(fn: FunctionType, options: Options) -> Any:
     if hasattr(fn, "_tt_door"):
         fn = fn._tt_door[0]
     if fn.__code__.co_flags & _GENERATOR:
-        return fn
+        return _left_alone(fn, options)
     return make_door(fn, cache_for(fn.__code__, options))
+
+
+def _left_alone(fn: FunctionType, options: Options) -> FunctionType:
+    """A generator or coroutine as it is, which is said; ``Unsupported`` under ``fullgraph``."""
+    row, code = breaks.GENERATOR_TARGET, fn.__code__
+    text = linecache.getline(code.co_filename, code.co_firstlineno)
+    where = Location(code.co_filename, code.co_firstlineno, code.co_name, text)
+    e = Unsupported(row.id, f"{row.name}: {fn.__qualname__}", row.hint, stack=[where])
+    if options.fullgraph:
+        raise e
+    logs.counters["graph_breaks"][e.id] += 1
+    if logs.enabled("graph_breaks"):
+        logs.artifact("graph_breaks", fn.__name__, str(e), ".txt")
+    return fn
 
 
 _GENERATOR = 0x20 | 0x80 | 0x100 | 0x200
