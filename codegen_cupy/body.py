@@ -30,6 +30,7 @@ from compiler.loop.ir import (
     Store,
     Update,
     Value,
+    walk,
 )
 from compiler.sym.expr import Symbol, as_int, lift
 from compiler.sym.ranges import Interval, bounds
@@ -64,7 +65,7 @@ class Emitter:
         for axis in nests.all_axes(self.nest):
             top = bounds(axis.extent, self.ranges)[1]
             self.ranges[axis.symbol] = Interval(0, max(top - 1, 0))
-        for s in nests.walk(self.nest.body):
+        for s in walk(self.nest.body):
             if isinstance(s, (Let, Load)):
                 self.dtype[s.name] = s.dtype
             elif isinstance(s, Index):

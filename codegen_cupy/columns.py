@@ -12,10 +12,10 @@ from codegen_cupy.combines import Accumulator
 from codegen_cupy.joins import each, join_over_warps, settle
 from codegen_cupy.kernel_text import Scratch, Source, finish
 from codegen_cupy.neighbours import neighbours
-from codegen_cupy.nest import Flat, Nest, defined, used, vectorizable, walk
+from codegen_cupy.nest import Flat, Nest, defined, used, vectorizable
 from codegen_cupy.schedule import WARP, Schedule
 from codegen_cupy.spell import safe
-from compiler.loop.ir import Init, Kernel, Loop, Stmt
+from compiler.loop.ir import Init, Kernel, Loop, Stmt, walk
 from compiler.sym.expr import as_int, ceildiv, lift
 
 

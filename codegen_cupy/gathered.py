@@ -16,10 +16,10 @@ from codegen_cupy.body import Emitter
 from codegen_cupy.combines import atomic
 from codegen_cupy.kept import aligned, each_round
 from codegen_cupy.kernel_text import Scratch
-from codegen_cupy.nest import Flat, Nest, vectorizable, walk
+from codegen_cupy.nest import Flat, Nest, vectorizable
 from codegen_cupy.schedule import Schedule, inner_loops
 from codegen_cupy.spell import from_memory, register_type, safe, to_memory
-from compiler.loop.ir import Kernel, Loop, Store
+from compiler.loop.ir import Kernel, Loop, Store, walk
 from compiler.sym.expr import Symbol, as_int, coefficient, lift
 from tinytorch.dtypes import DType
 

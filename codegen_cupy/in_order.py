@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen_cupy.nest import Axis, Nest, walk
-from compiler.loop.ir import Buffer, Int, Kernel, Loop, Stmt, Store
+from codegen_cupy.nest import Axis, Nest
+from compiler.loop.ir import Buffer, Int, Kernel, Loop, Stmt, Store, walk
 from compiler.sym.expr import Symbol, coefficient, lift
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import gcd
 
-from compiler.loop.ir import Check, Index, Init, Int, Kernel, Let, Load, Loop, Stmt, Store, Update
+from compiler.loop.ir import Check, Index, Init, Int, Kernel, Let, Load, Loop, Stmt, Store, Update, walk
 from compiler.sym.expr import Const, Expr, Symbol, as_int, coefficient, lift, linear
 from compiler.sym.ranges import Interval, bounds
 
@@ -164,13 +164,6 @@ def _merge_inner(stmt: Stmt) -> Stmt:
 
 
 # --- walking ---------------------------------------------------------------------------------------------------------
-def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
-    for s in body:
-        yield s
-        if isinstance(s, Loop):
-            yield from walk(s.body)
-
-
 def accesses(body: tuple[Stmt, ...]) -> Iterator[Access]:
     return (s for s in walk(body) if isinstance(s, (Load, Store)))
 

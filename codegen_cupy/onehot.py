@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen_cupy.nest import Flat, Nest, defined, used, walk
-from compiler.loop.ir import Index, Init, Let, Loop, Stmt, Update
+from codegen_cupy.nest import Flat, Nest, defined, used
+from compiler.loop.ir import Index, Init, Let, Loop, Stmt, Update, walk
 from compiler.sym.expr import Symbol, lift
 from tinytorch.dtypes import bool_, int32
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from codegen_cupy.nest import Flat, Nest, slice_for, used, walk
-from compiler.loop.ir import Init, Int, Let, Load, Loop, Stmt, Store, Update
+from codegen_cupy.nest import Flat, Nest, slice_for, used
+from compiler.loop.ir import Init, Int, Let, Load, Loop, Stmt, Store, Update, walk
 from compiler.loop.tidy import rewrite
 from compiler.sym.expr import Expr, Symbol, as_int, lift
 from tinytorch.dtypes import bool_

@@ -12,8 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from codegen_cupy.kernel_text import HOST
-from codegen_cupy.nest import Axis, Nest, accesses, defined, loop_axes, simplified, used, value_at, walk
-from compiler.loop.ir import Buffer, Check, Index, Init, Int, Kernel, Let, Load, Loop, Stmt, Store, Update
+from codegen_cupy.nest import Axis, Nest, accesses, defined, loop_axes, simplified, used, value_at
+from compiler.loop.ir import (
+    Buffer,
+    Check,
+    Index,
+    Init,
+    Int,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Stmt,
+    Store,
+    Update,
+    walk,
+)
 from compiler.sym.expr import as_int, lift
 from tinytorch.dtypes import DType, int64
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from codegen_cupy.body import Emitter
 from codegen_cupy.kernel_text import Source, finish
 from codegen_cupy.neighbours import neighbours
-from codegen_cupy.nest import Nest, defined, used, vectorizable, walk
+from codegen_cupy.nest import Nest, defined, used, vectorizable
 from codegen_cupy.schedule import Schedule
-from compiler.loop.ir import Int, Kernel, Let, Load, Stmt, Store
+from compiler.loop.ir import Int, Kernel, Let, Load, Stmt, Store, walk
 from compiler.sym.expr import as_int, ceildiv, lift
 
 

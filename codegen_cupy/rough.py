@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from codegen_cupy.nest import Nest, used, walk
+from codegen_cupy.nest import Nest, used
 from codegen_cupy.spell import HALVES
-from compiler.loop.ir import Buffer, Check, Index, Let, Load, Loop, Stmt, Store, Update, Value
+from compiler.loop.ir import Buffer, Check, Index, Let, Load, Loop, Stmt, Store, Update, Value, walk
 from tinytorch.dtypes import float32
 
 _HALF = 2  # bytes

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from codegen_cupy.nest import Nest, changing, divides, fast_axis, value_at, walk
+from codegen_cupy.nest import Nest, changing, divides, fast_axis, value_at
 from codegen_cupy.schedule import (
     MOST_AHEAD,
     MULTIPROCESSORS,
@@ -22,7 +22,7 @@ from codegen_cupy.schedule import (
     splittable,
     widest_vector,
 )
-from compiler.loop.ir import Int, Kernel, Let, Load, Loop, Store, Update
+from compiler.loop.ir import Int, Kernel, Let, Load, Loop, Store, Update, walk
 from compiler.sym.expr import Expr, Symbol, as_int, lift
 
 LONG = 16384  # elements of a row that several blocks share, if there are few

@@ -23,11 +23,11 @@ from codegen_cupy.joins import Joins, settle
 from codegen_cupy.kept import Kept, declared, each_round, read_part
 from codegen_cupy.kernel_text import Source, finish
 from codegen_cupy.neighbours import neighbours
-from codegen_cupy.nest import Flat, Nest, fast_axis, loop_axes, vectorizable, walk
+from codegen_cupy.nest import Flat, Nest, fast_axis, loop_axes, vectorizable
 from codegen_cupy.schedule import WARP, Schedule, inner_loops
 from codegen_cupy.spell import safe
 from codegen_cupy.twopass import two_pass
-from compiler.loop.ir import Init, Kernel, Load, Loop, Stmt, Store, Update
+from compiler.loop.ir import Init, Kernel, Load, Loop, Stmt, Store, Update, walk
 from compiler.sym.expr import Symbol, as_int, ceildiv, lift
 
 

@@ -20,11 +20,11 @@ from codegen_cupy import launch, sources, tiles
 from codegen_cupy.host import Launch, Memory, Recipe
 from codegen_cupy.kernel_text import HOST
 from codegen_cupy.machine import Machine, machine
-from codegen_cupy.nest import Nest, value_at, walk
+from codegen_cupy.nest import Nest, value_at
 from codegen_cupy.schedule import MULTIPROCESSORS, WARP, Schedule, Situation, inner_loops, splittable
 from compiler import autotune, cache, logs
 from compiler.config import Config
-from compiler.loop.ir import Buffer, Kernel, Store, Update
+from compiler.loop.ir import Buffer, Kernel, Store, Update, walk
 
 #: Seconds that one kernel may take, and all of a process together.
 KERNEL_BUDGET, TOTAL_BUDGET = 6.0, 90.0

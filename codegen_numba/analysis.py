@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
-from compiler.loop.ir import Check, Index, Init, Int, Let, Load, Loop, Stmt, Store, Update
+from compiler.loop.ir import Check, Index, Init, Int, Let, Load, Loop, Stmt, Store, Update, walk
 from compiler.sym.expr import Const, Expr, Symbol, lift
 from tinytorch.dtypes import DType
 
@@ -44,13 +44,6 @@ class Recall:
     name: str
     axis: str
     dtype: DType
-
-
-def walk(body: Iterable[Stmt]) -> Iterator[Stmt]:
-    for s in body:
-        yield s
-        if isinstance(s, Loop):
-            yield from walk(s.body)
 
 
 def known(n: Int) -> int | None:

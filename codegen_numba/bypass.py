@@ -16,7 +16,7 @@ from llvmlite import ir
 from codegen_numba import analysis, llvm, target
 from codegen_numba.analysis import known
 from codegen_numba.layout import bytes_of
-from compiler.loop.ir import Kernel, Load, Store
+from compiler.loop.ir import Kernel, Load, Store, walk
 
 #: Elements of a scratch row: no more lines at a time than wait in a queue while the next ones are computed.
 STRIP = 256
@@ -52,7 +52,7 @@ def results(kernel: Kernel, most: int) -> frozenset[str]:
     most = most or last_cache() * 3 // 4
     if total <= most:
         return frozenset()
-    kept = {s.buffer for s in analysis.walk(kernel.body) if isinstance(s, Load) or isinstance(s, Store) and s.mode != "set"}
+    kept = {s.buffer for s in walk(kernel.body) if isinstance(s, Load) or isinstance(s, Store) and s.mode != "set"}
     return frozenset(b for b in kernel.writes - kept if (sizes[b] or 0) * 8 > most)
 
 

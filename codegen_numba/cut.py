@@ -15,7 +15,7 @@ from typing import Any
 
 from codegen_numba import analysis
 from codegen_numba.analysis import Body, ceil_div, known
-from compiler.loop.ir import Buffer, Check, Index, Init, Int, Let, Load, Loop, Stmt, Store, Update
+from compiler.loop.ir import Buffer, Check, Index, Init, Int, Let, Load, Loop, Stmt, Store, Update, walk
 from compiler.sym.expr import Symbol, lift, minimum
 
 #: Combines whose partial results are joined by the same ``Update`` that takes terms.
@@ -68,7 +68,7 @@ class _Cutter:
         return self.pieces
 
     def _is_heavy(self, s: Loop) -> bool:
-        unknown = any(known(x.extent) is None for x in analysis.walk((s,)) if isinstance(x, Loop))
+        unknown = any(known(x.extent) is None for x in walk((s,)) if isinstance(x, Loop))
         return unknown or analysis.hint(s.extent) * analysis.cost(s.body) >= self.heavy
 
     def _flush(self) -> None:
@@ -78,11 +78,11 @@ class _Cutter:
             self.pending = []
 
     def _add(self, body: Body, prologue: Body, more: Iterable[Buffer] = ()) -> None:
-        used = {s.buffer for s in analysis.walk((*body, *prologue)) if isinstance(s, Load | Store)}
+        used = {s.buffer for s in walk((*body, *prologue)) if isinstance(s, Load | Store)}
         self.pieces.append(Piece(body, prologue, tuple(b for b in (*self.work, *more) if b.name in used)))
 
     def _loop(self, s: Loop, inits: dict[str, Init]) -> None:
-        updated = [u.names[0] for u in analysis.walk(s.body) if isinstance(u, Update)]
+        updated = [u.names[0] for u in walk(s.body) if isinstance(u, Update)]
         accs = {id(inits[n]): inits[n] for n in updated if n in inits}
         if s.kind == "map":
             self._flush()
@@ -144,7 +144,7 @@ class _Cutter:
                 continue
             gives = {
                 *analysis.defines(s),
-                *(n for u in analysis.walk((s,)) if isinstance(u, Update) for n in u.names),
+                *(n for u in walk((s,)) if isinstance(u, Update) for n in u.names),
             }
             if not gives & wanted:
                 continue
@@ -157,16 +157,16 @@ class _Cutter:
     def _pure(self, s: Stmt) -> bool:
         return not any(
             isinstance(x, Store | Check) or (isinstance(x, Load) and x.buffer in self.writes)
-            for x in analysis.walk((s,))
+            for x in walk((s,))
         )
 
 
 def _stores(s: Loop) -> bool:
-    return any(isinstance(x, Store) for x in analysis.walk(s.body))
+    return any(isinstance(x, Store) for x in walk(s.body))
 
 
 def _has_effect(s: Loop) -> bool:
-    return any(isinstance(x, Store | Check) for x in analysis.walk(s.body))
+    return any(isinstance(x, Store | Check) for x in walk(s.body))
 
 
 def _divides(chunk: int, n: Int) -> bool:

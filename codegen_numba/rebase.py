@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from codegen_numba import analysis
 from codegen_numba.analysis import Body
-from compiler.loop.ir import Int, Kernel, Load, Loop, Stmt, Store
+from compiler.loop.ir import Int, Kernel, Load, Loop, Stmt, Store, walk
 
 
 def rebase(kernel: Kernel) -> tuple[Kernel, dict[str, int]]:
     """The kernel, and by how many elements each of its buffers is to be moved."""
     least: dict[str, int] = {}
-    for s in analysis.walk(kernel.body):
+    for s in walk(kernel.body):
         if isinstance(s, Load | Store):
             constant = s.index if isinstance(s.index, int) else s.index.split()[0]
             least[s.buffer] = min(least.get(s.buffer, constant), constant)

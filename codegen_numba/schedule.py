@@ -15,7 +15,7 @@ from codegen_numba import analysis, strips
 from codegen_numba.analysis import Body, ceil_div, cost, has_loop, hint, known, product
 from codegen_numba.cut import cut
 from codegen_numba.spell import HALVES
-from compiler.loop.ir import Buffer, Check, Int, Kernel, Load, Loop, Store
+from compiler.loop.ir import Buffer, Check, Int, Kernel, Load, Loop, Store, walk
 from tinytorch.dtypes import DType, float32
 
 #: Private copies larger than this (elements, all parts together) are not made.
@@ -151,7 +151,7 @@ def _privatised(kernel: Kernel, phase: Phase, threads: int, tune: Tune) -> list[
     """Give each part its own copy of what it combines into, or keep the phase in one part."""
     found: dict[str, Private] = {}
     buffers = {b.name: b for b in kernel.params}
-    for s in analysis.walk(phase.body):
+    for s in walk(phase.body):
         if isinstance(s, Store) and s.mode != "set":
             b = buffers[s.buffer]
             found[b.name] = Private(b, s.mode, float32 if b.dtype.name in HALVES else b.dtype)
@@ -163,7 +163,7 @@ def _privatised(kernel: Kernel, phase: Phase, threads: int, tune: Tune) -> list[
     wide = any(p.buffer.dtype.name in HALVES for p in privates)
     if not small or not (big or wide):
         return [_in_one_part(phase)]
-    read = {s.buffer for s in analysis.walk(phase.body) if isinstance(s, Load)}
+    read = {s.buffer for s in walk(phase.body) if isinstance(s, Load)}
     if read & set(found):
         return [_in_one_part(phase)]
     parts = replace(phase, privates=privates)

@@ -14,7 +14,7 @@ from typing import Any
 
 from codegen_numba import analysis, memo
 from codegen_numba.analysis import Body
-from compiler.loop.ir import Init, Let, Loop, Stmt, Update
+from compiler.loop.ir import Init, Let, Loop, Stmt, Update, walk
 
 SHARE = "share"
 
@@ -24,7 +24,7 @@ def mark(body: Body, written: frozenset[str]) -> Body:
     loops = [s for s in body if isinstance(s, Loop) and s.kind != "scan" and not analysis.has_loop(s.body)]
     keys = {id(s): memo.keys(s, written) for s in loops}
     updates = [(s, u) for s in loops for u in s.body if isinstance(u, Update)]
-    often = Counter(n for x in analysis.walk(body) if isinstance(x, Update) for n in x.names)
+    often = Counter(n for x in walk(body) if isinstance(x, Update) for n in x.names)
     begun = {n for x in body if isinstance(x, Init) for n in x.names}
 
     def fed(combine: str) -> dict[str, tuple[Any, Any]]:

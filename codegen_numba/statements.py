@@ -16,7 +16,7 @@ from codegen_numba.accumulate import Accumulators
 from codegen_numba.analysis import Body, Keep, Recall
 from codegen_numba.names import Names, Text
 from codegen_numba.schedule import Phase, Private, Tune
-from compiler.loop.ir import Check, Index, Init, Kernel, Let, Load, Loop, Stmt, Store, Update
+from compiler.loop.ir import Check, Index, Init, Kernel, Let, Load, Loop, Stmt, Store, Update, walk
 from compiler.sym.expr import Symbol
 from compiler.sym.ranges import extent
 from tinytorch.dtypes import DType, bool_, float64, int64
@@ -53,7 +53,7 @@ class Statements(Names):
         if not self.strict:
             stmts = shares.mark(stmts, self.kernel.writes)
         plain, stmts = stmts, memo.remember(stmts, self.kernel.writes)
-        for s in analysis.walk(stmts):
+        for s in walk(stmts):
             if isinstance(s, Keep):
                 self.out(f"{self.name(s.row)} = scratch_{_kept_as(s.dtype)}({s.length})")
         extent = memo.unknown(stmts)

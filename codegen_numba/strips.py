@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from codegen_numba import analysis, spell
 from codegen_numba.analysis import Body
-from compiler.loop.ir import Check, Index, Init, Loop, Stmt, Update
+from compiler.loop.ir import Check, Index, Init, Loop, Stmt, Update, walk
 from tinytorch.dtypes import DType, bool_, int64
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def suits(loop: Loop) -> bool:
     """Do the accesses inside the loops of ``loop`` run along its axis rather than along their own?"""
-    if any(isinstance(s, Check) for s in analysis.walk(loop.body)):
+    if any(isinstance(s, Check) for s in walk(loop.body)):
         return False
     inside = [(path, run) for path, run in analysis.innermost(loop.body) if path]
     if any(loop.axis in analysis.names_in(x.extent) for path, _ in inside for x in path):

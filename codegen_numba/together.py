@@ -152,8 +152,8 @@ def _cut(phase: Phase, mine: set[str], total: int, most: int, sizes: Mapping[str
     pieces = most if steps and steps % most == 0 else steps if steps and most % steps == 0 else 0
     if pieces < 2:
         return None
-    inside = {x.axis: _number(x.extent, sizes) or 0 for x in analysis.walk(phase.body) if isinstance(x, ir.Loop)}
-    for s in analysis.walk(phase.body):
+    inside = {x.axis: _number(x.extent, sizes) or 0 for x in ir.walk(phase.body) if isinstance(x, ir.Loop)}
+    for s in ir.walk(phase.body):
         if isinstance(s, ir.Check) or isinstance(s, Store) and s.mode != "set":
             return None
         if isinstance(s, ir.Load | Store) and s.buffer in mine:

@@ -18,7 +18,7 @@ from codegen_numba.analysis import known
 from codegen_numba.schedule import Tune, phases
 from compiler import autotune, cache
 from compiler.config import Config
-from compiler.loop.ir import Alloc, ArrayView, Buffer, Extern, Kernel, Loop, Plan, Run, Store, Update
+from compiler.loop.ir import Alloc, ArrayView, Buffer, Extern, Kernel, Loop, Plan, Run, Store, Update, walk
 from compiler.loop.printer import format_kernel, format_plan
 
 
@@ -118,7 +118,7 @@ def _with_names(s: Run | Extern, names: dict[str, str]) -> Run | Extern:
 
 def _sums(kernel: Kernel) -> bool:
     """Is there a sum long enough to have blocks?"""
-    stmts = list(analysis.walk(kernel.body))
+    stmts = list(walk(kernel.body))
     long = any(isinstance(s, Loop) and s.kind == "reduce" and (known(s.extent) or 0) > 256 for s in stmts)
     return long and any(isinstance(s, Update) and s.combine == "add" for s in stmts)
 
@@ -127,7 +127,7 @@ def alone(kernel: Kernel) -> Plan:
     """A plan that runs the kernel once on memory of its own."""
     inputs = tuple(b for b in kernel.params if b.name not in kernel.writes)
     made = [b for b in kernel.params if b.name in kernel.writes]
-    combined = {s.buffer for s in analysis.walk(kernel.body) if isinstance(s, Store) and s.mode != "set"}
+    combined = {s.buffer for s in walk(kernel.body) if isinstance(s, Store) and s.mode != "set"}
     allocs = tuple(Alloc(b, 0 if b.name in combined else None) for b in made)
     views = tuple(ArrayView(b.name, b.shape, b.stride) for b in made)
     return Plan(inputs, views, (kernel,), (*allocs, Run(0, tuple(b.name for b in kernel.params))))
