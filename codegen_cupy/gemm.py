@@ -1,7 +1,7 @@
 """Matrix products as our own CUDA text: a tile of the result per block, on the tensor cores or in plain float32.
 
 Stage: codegen.  In: a ``Problem`` (how the operands lie, what becomes of the result) and ``Tiles``.  Out: ``Launch``es.
-Where cublasLt is faster it is used (``gemm_choice``); what it cannot do is an operand that is computed while it is
+Where cublasLt is faster it is used (``ways``); what it cannot do is an operand that is computed while it is
 read, and a result that goes through a whole pointwise nest before it reaches memory.  A large depth over a small result
 is cut into parts that blocks sum side by side; a second kernel, made from loop IR, joins them.
 Read next: ``gemm_schedules`` (which tiles), ``gemm.cuh``, ``gemm_tiles.cuh``, ``gemm_tensor.cuh``, ``gemm_wgmma.cuh`` (the text),

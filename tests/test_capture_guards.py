@@ -358,6 +358,21 @@ def test_a_failing_guard_names_itself_and_the_line(capsys: pytest.CaptureFixture
     assert "s == 'a'" in shown and "now 'bc'" in shown and "len(s)" in shown
 
 
+@pytest.mark.parametrize(
+    ("other", "now"), [(torch.ones(2, 3), "(2, 3)"), (torch.ones(3, 2).t(), "(4, 8)"), (torch.ones(3, dtype=torch.int32), "int32")]
+)
+def test_a_failing_guard_says_what_a_tensor_is_now(capsys: pytest.CaptureFixture[str], other: Any, now: str) -> None:
+    first = torch.ones(2, 3) if now == "(4, 8)" else torch.ones(3)
+    logs.set_logs("recompiles")
+    try:
+        compiled = Counted(lambda x: x + 1)
+        compiled(first)
+        compiled(other)
+    finally:
+        logs.set_logs("")
+    assert f"(now {now})" in capsys.readouterr().err
+
+
 def test_latest_entry_is_tried_first() -> None:
     def f(x, s):
         return x + len(s)

@@ -59,6 +59,16 @@ def test_use_lists_follow_every_edit():
     assert same(g, record(example)) is None
 
 
+def test_single_operands_are_replaced():
+    gm = module(example, X, Y)
+    x, y, add, exp, total, *_ = gm.graph.nodes
+    assert exp.prev is add and add.prev is y
+    exp.update_arg(0, x)
+    total.update_kwarg("keepdim", True)
+    assert exp.args == (x,) and exp in x.users and exp not in add.users
+    assert total.kwargs == {"dim": (0,), "keepdim": True}
+
+
 def test_nodes_may_be_erased_and_inserted_while_iterating():
     g = record(lambda x: ops.exp(ops.exp(ops.exp(x))))
     for n in g.nodes:

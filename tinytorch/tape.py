@@ -413,7 +413,3 @@ def grad_mode(enabled: bool) -> Iterator[None]:
         yield
     finally:
         mode.grad = before
-
-
-def is_differentiable(dtype: dtypes.DType) -> bool:
-    return dtype.kind in "fc"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,14 +166,14 @@ def first_failure(guards: Iterable[Guard], arguments: Sequence[str], namespace: 
 
 
 def _actual(guard: Guard, scope: dict[str, Any]) -> str:
-    if guard.kind not in ("VALUE", "LENGTH", "TYPE") or len(guard.parts) != 1:
+    asked = re.search(r"\{0\}\.(shape|strides|dtype|device)\b", guard.form) if guard.kind == "TENSOR" else None
+    if asked is None and (guard.kind not in ("VALUE", "LENGTH", "TYPE") or len(guard.parts) != 1):
         return ""
     try:
         value = eval(guard.parts[0].text, scope)  # noqa: S307
     except Exception:
         return ""
+    if asked is not None:
+        return f"  (now {getattr(value, asked[1])})"
     shown = {"LENGTH": lambda: len(value), "TYPE": lambda: type(value).__name__}.get(guard.kind, lambda: value)()
     return f"  (now {shown!r})"
-
-
-CheckFn = Callable[..., "tuple[Any, ...] | None"]

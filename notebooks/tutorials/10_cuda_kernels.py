@@ -258,13 +258,17 @@ print("largest difference from eager:", np.abs(online(rows.numpy()) - softmax(ro
 
 # %% [markdown]
 # The compiler finds this by itself: `codegen_cupy/online.py` looks for a maximum and a sum of exponentials that depends
-# on it, and joins the two loops. Rows that fit into registers take two plain passes all the same (`twopass.py`: the
-# second pass costs no memory traffic, and no rescaling). For a row of 40,000 the pair is a type of its own; see the lines
-# that mention it:
+# on it, and joins the two loops. Rows that fit into registers, of one block or of several that share a row, take two plain
+# passes all the same (`twopass.py`: the second pass costs no memory traffic, and no rescaling). But a cross entropy wants no
+# more of its logits than these two numbers, and one logit: of a row this long it keeps nothing, and the pair is a
+# type of its own. See the lines that mention it:
 
 # %%
-(long_launch,) = launches_of(program_of(softmax, torch.zeros(300, 40_000)))
-print("\n".join(line for line in kernel_text(long_launch).splitlines() if "a0" in line))
+logits, classes = torch.zeros(300, 40_000), torch.zeros(300, dtype=torch.int64)
+row_losses, *_ = launches_of(program_of(F.cross_entropy, logits, classes))
+pair = [line for line in kernel_text(row_losses).splitlines() if "a1" in line]
+print("\n".join(pair))
+assert any("ExpSum" in line for line in pair)
 
 # %% [markdown]
 # **Break it.** Leave out the line that says "both saw nothing". For which row lengths do NaNs appear, and why not for 1000? Predict, then
