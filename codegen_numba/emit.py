@@ -102,7 +102,8 @@ class Emitter(Statements):
             return
         n = self.index(inner.extent)
         axis = self.name(outer[0].axis) if len(outer) == 1 else "t"
-        with self.out.block(f"for {axis} in range(quotient(start, {n}), quotient(stop + {n} - 1, {n})):"):
+        wide = n if analysis.known(inner.extent) else f"greatest({n}, 1)"  # rows of no elements are no rows
+        with self.out.block(f"for {axis} in range(quotient(start, {wide}), quotient(stop + {wide} - 1, {wide})):"):
             self._unravel(tuple(outer))
             low, high = f"greatest(start - {axis} * ({n}), 0)", f"least(stop - {axis} * ({n}), {n})"
             self.straight_loops(inner.axis, self.phase.body, low, high)

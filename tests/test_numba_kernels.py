@@ -321,6 +321,29 @@ def test_empty_and_single(tune):
         same(copy, [normal(n)], tune)
 
 
+@TUNES
+@pytest.mark.parametrize("sizes", [(3, 0), (0, 5), (0, 0), (3, 5)], ids=str)
+def test_rows_of_no_elements(sizes, tune):
+    """Sizes that are 0 only when the kernel runs: loops of no iterations, and no division by their number."""
+
+    @kernel
+    def rows(k):
+        n, m = k.size("n"), k.size("m")
+        x = k.param("x", float32, (n, m), (m, 1))
+        row = k.param("row", float32, (m,), (1,))
+        out = k.param("out", float32, (n, m), (m, 1))
+        across = k.param("across", float32, (m, n), (n, 1))
+        for i in k.map(n):
+            for j in k.map(m):
+                k.store(out, m * i + j, k.add(k.load(x, m * i + j), k.load(row, j)))
+        for i in k.map(n, "p"):
+            for j in k.map(m, "q"):
+                k.store(across, n * j + i, k.load(x, m * i + j))
+
+    assert next(p.kind for p in phases(rows, 2, tune or Tune())) == "flat"
+    same(rows, [normal(*sizes), normal(sizes[1])], tune, sizes=sizes)
+
+
 @pytest.mark.parametrize("combine", ["add", "max", "softmax", "welford", "argmax"])
 def test_reductions_become_vectors(combine):
     """Pinned: the inner loops of row reductions run on vectors."""
