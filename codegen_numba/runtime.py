@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen_numba import kernels, pool
-from compiler.config import config
-from tinytorch.functions.misc import asked_threads
+from tinytorch.functions.misc import get_num_threads
 
 Words = npt.NDArray[np.int64]
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -30,11 +29,8 @@ _kept: list[Words] = []
 
 
 def thread_count() -> int:
-    """How many threads share a large phase: what ``set_num_threads`` said, ``config.threads``, or the cores we may use."""
-    wanted = asked_threads() or config.threads
-    if wanted > 0:
-        return wanted
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """How many threads share a large phase."""
+    return get_num_threads()
 
 
 @cache

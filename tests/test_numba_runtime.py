@@ -294,9 +294,10 @@ def test_who_says_how_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program, then the setting, which ``TT_NUM_THREADS`` fills; else the cores."""
     monkeypatch.setattr(misc._Switches, "threads", 0)
     with config.patch(threads=0):
-        assert runtime.thread_count() == len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        assert runtime.thread_count() == torch.get_num_threads() == cores
     with config.patch(threads=from_environment({"TT_NUM_THREADS": "3"}).threads):
-        assert runtime.thread_count() == 3
+        assert runtime.thread_count() == torch.get_num_threads() == 3
         torch.set_num_threads(5)
         assert runtime.thread_count() == torch.get_num_threads() == 5
     with pytest.raises(RuntimeError, match="positive"):

@@ -14,11 +14,12 @@ from tinytorch.tracing import is_compiling
 #: where each name is found
 _DOORS = {
     "compiler.api": (
-        "allow_in_graph", "assume_constant_result", "compile", "config", "disable", "error_on_graph_break", "explain",
+        "allow_in_graph", "assume_constant_result", "compile", "disable", "error_on_graph_break", "explain",
         "graph_break", "list_backends", "list_mode_options", "list_options", "lookup_backend", "mark_dynamic",
         "mark_static", "maybe_mark_dynamic", "nested_compile_region", "register_backend", "reset", "set_stance",
     ),
     "compiler.aot.autograd": ("aot_autograd",),
+    "compiler.config": ("config",),
     "compiler.timing": ("compile_times",),
     "compiler.logs": ("counters", "set_logs"),
 }  # fmt: skip

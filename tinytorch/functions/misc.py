@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tinytorch import dtypes, ops
+from tinytorch import compiler, dtypes, ops
 from tinytorch.dtypes import DType
 from tinytorch.tensor import Tensor
 
@@ -62,12 +62,11 @@ def set_num_threads(n: int) -> None:
 
 
 def get_num_threads() -> int:
-    return asked_threads() or os.cpu_count() or 1
-
-
-def asked_threads() -> int:
-    """What ``set_num_threads`` said last, 0 if nothing."""
-    return _Switches.threads
+    """Threads that share a kernel: as ``set_num_threads`` said, else as ``TT_NUM_THREADS`` did, else one per core we may use."""
+    asked = _Switches.threads or int(compiler.config.threads)
+    if asked > 0:
+        return asked
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
