@@ -62,7 +62,9 @@ class Explanation:
         return list(dict.fromkeys(a.topic for a in self.artifacts))
 
     def show(self, *topics: str) -> None:
-        """Print stages (all, if none is named) in the order in which they were made."""
+        """Print stages (all, if none is named) in the order in which they were made; ValueError for one that is none."""
+        for unknown in sorted({*topics} - {*logs.TOPICS}):
+            raise ValueError(f"there is no stage {unknown!r}; stages are {', '.join(logs.TOPICS)}")
         for a in self.artifacts:
             if not topics or a.topic in topics:
                 print(f"\n===== {a.topic}: {a.name} =====\n{a.text.rstrip()}")

@@ -134,8 +134,8 @@ print(f"forward and backward: eager {eager_time * 1e3:.2f} ms, compiled {compile
 # %% [markdown]
 # ## Break it
 #
-# The guards say what was relied on, so you can make them fail. First another type, then other sizes. Watch the list grow:
-# one entry per version of the code. With the third size the compiler has seen enough and makes that size symbolic.
+# The guards say what was relied on, so you can make them fail. First other sizes, then another type. Watch the list grow:
+# one entry per version of the code. With the second size the compiler has seen enough and makes that size symbolic.
 
 
 # %%

@@ -129,8 +129,8 @@ print(timing.compile_times())
 
 # %% [markdown]
 # Read the table by columns. The *update* of an optimizer is a dozen small operations for each parameter, and eager pays
-# its overhead for every one of them; compiled it is a handful of kernels. Matrix products are library calls either way:
-# the larger they are, the less there is to win. Convolution and pooling are different. Eager does them with NumPy on
+# its overhead for every one of them; compiled it is a handful of kernels. Matrix products take about as long either way, by
+# a library or by tiles of our own: the larger they are, the less there is to win. Convolution and pooling are different. Eager does them with NumPy on
 # views, in several passes over memory; compiled they are loops of their own, joined with what follows.
 #
 # **Question.** After how many steps has compiling the MLP paid for itself? Use the three medians and the time of the
