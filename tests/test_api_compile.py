@@ -409,7 +409,7 @@ def test_explain_tells_graphs_breaks_guards_ops_and_stages(capsys: pytest.Captur
     assert {"joint", "loops", "codegen"} <= set(e.compile_times)
     text = str(e)
     assert "Graph Count: 2" in text and "Graph Break Count: 1" in text and "Op Count: 3" in text
-    with pytest.raises(ValueError, match="no stage 'loop'; stages are .*loops"):
+    with pytest.raises(ValueError, match=r"no stage 'loop'; stages are .*loops"):
         e.show("loop")
 
 
