@@ -102,6 +102,19 @@ def set_default_dtype(dtype: DType) -> None:
     defaults.put(dtype, defaults.now[1])
 
 
+def typed(dtype: Any, default: DType) -> DType:
+    """What a program means by ``dtype``: None is ``default``; Python's ``bool``, ``int``, ``float`` and ``complex`` are types too."""
+    if dtype is None:
+        return default
+    found = dtype if isinstance(dtype, DType) else _OF_PYTHON.get(dtype) if isinstance(dtype, type) else None
+    if found is None:
+        raise TypeError(f"argument 'dtype' must be tinytorch.dtype, not {type(dtype).__name__}")
+    return found
+
+
+_OF_PYTHON = {bool: bool_, int: int64, float: float64, complex: complex128}
+
+
 @cache
 def from_numpy(dtype: np.dtype[Any]) -> DType:
     """The ``DType`` of a NumPy dtype; TypeError for those no tensor can hold."""

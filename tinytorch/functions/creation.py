@@ -30,7 +30,7 @@ def tensor(
         t = data.detach().clone().to(device=place(device) if device is not None else data.device, dtype=dtype)
         return t.requires_grad_(requires_grad)
     where = place(device)
-    t = fresh(array_of(data, dtype), where)
+    t = fresh(array_of(data, None if dtype is None else dtypes.typed(dtype, dtypes.float32)), where)
     return t.requires_grad_(True) if requires_grad else t
 
 
@@ -175,7 +175,7 @@ def _check_type(dtype: np.dtype[Any]) -> DType:
 # --- from shapes ------------------------------------------------------------------------------------------------------
 def _full(shape: Any, value: Any, dtype: DType | None, device: Any, requires_grad: bool) -> Tensor:
     t = ops.full(
-        shape=tuple(shape), value=value, dtype=dtype or dtypes.get_default_dtype(), device=place(device)
+        shape=tuple(shape), value=value, dtype=dtypes.typed(dtype, dtypes.get_default_dtype()), device=place(device)
     )
     return t.requires_grad_(True) if requires_grad else t
 
@@ -225,7 +225,7 @@ def empty(
     **_: Any,
 ) -> Tensor:
     """Undefined contents of a shape.  Mirrors ``torch.empty``."""
-    t = ops.empty(shape=_size(size, _), dtype=dtype or dtypes.get_default_dtype(), device=place(device))
+    t = ops.empty(shape=_size(size, _), dtype=dtypes.typed(dtype, dtypes.get_default_dtype()), device=place(device))
     return t.requires_grad_(True) if requires_grad else t
 
 
@@ -244,7 +244,7 @@ def full(
 
 
 def _like(x: Tensor, dtype: DType | None, device: Any) -> tuple[DType, Any]:
-    return dtype or x.dtype, x.device if device is None else canonical(device)
+    return dtypes.typed(dtype, x.dtype), x.device if device is None else canonical(device)
 
 
 def zeros_like(
@@ -288,8 +288,7 @@ def arange(
         start, end = 0, start
     start, end, step = (x.item() if isinstance(x, Tensor) else plain(x) for x in (start, end, step))
     whole = is_int(start) and is_int(end) and is_int(step)
-    if dtype is None:
-        dtype = dtypes.int64 if whole else dtypes.get_default_dtype()
+    dtype = dtypes.typed(dtype, dtypes.int64 if whole else dtypes.get_default_dtype())
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if (step > 0 and start > end) or (step < 0 and start < end):
@@ -318,7 +317,7 @@ def linspace(
     """``steps`` numbers from start to end, both included, counted from the nearer end.  Mirrors ``torch.linspace``."""
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
-    dtype = dtype or dtypes.get_default_dtype()
+    dtype = dtypes.typed(dtype, dtypes.get_default_dtype())
     if steps == 1:
         return full((1,), start, dtype=dtype, device=device)
     i = ops.cast(ops.iota(size=steps, device=place(device)), dtype=dtypes.float64)
@@ -340,7 +339,7 @@ def logspace(
     **_: Any,
 ) -> Tensor:
     wide = linspace(start, end, steps, dtype=dtypes.float64, device=device)
-    return ops.cast(ops.pow(base, wide), dtype=dtype or dtypes.get_default_dtype())
+    return ops.cast(ops.pow(base, wide), dtype=dtypes.typed(dtype, dtypes.get_default_dtype()))
 
 
 def eye(
@@ -358,7 +357,7 @@ def eye(
             raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
     rows = ops.iota(size=n, device=place(device)).unsqueeze(1)
     cols = ops.iota(size=n if m is None else m, device=place(device))
-    t = ops.cast(ops.eq(rows, cols), dtype=dtype or dtypes.get_default_dtype())
+    t = ops.cast(ops.eq(rows, cols), dtype=dtypes.typed(dtype, dtypes.get_default_dtype()))
     return t.requires_grad_(True) if requires_grad else t
 
 
@@ -366,15 +365,15 @@ def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Any = None
 ) -> Tensor:
     found = np.stack(np.tril_indices(row, offset, col))
-    return fresh(found.astype(dtype.np), place(device))
+    return fresh(found.astype(dtypes.typed(dtype, dtypes.int64).np), place(device))
 
 
 def triu_indices(
     row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Any = None
 ) -> Tensor:
     found = np.stack(np.triu_indices(row, offset, col))
-    return fresh(found.astype(dtype.np), place(device))
+    return fresh(found.astype(dtypes.typed(dtype, dtypes.int64).np), place(device))
 
 
 def scalar_tensor(value: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
-    return full((), value, dtype=dtype or dtypes.get_default_dtype(), device=device)
+    return full((), value, dtype=dtypes.typed(dtype, dtypes.get_default_dtype()), device=device)

@@ -68,7 +68,7 @@ def normal_draw(shape: Any, dtype: DType, device: Device, generator: Generator |
 
 
 def _floating(dtype: DType | None) -> DType:
-    dtype = dtype or dtypes.get_default_dtype()
+    dtype = dtypes.typed(dtype, dtypes.get_default_dtype())
     if not dtype.is_floating_point:
         raise NotImplementedError(f"\"normal_kernel_cpu\" not implemented for '{dtype.title}'")
     return dtype
@@ -103,7 +103,7 @@ def randint(
     if high <= low:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     t = integers(tuple(size), low, high, place(device), generator)
-    dtype = dtype or dtypes.int64
+    dtype = dtypes.typed(dtype, dtypes.int64)
     return into(out, t if dtype is dtypes.int64 else ops.cast(t, dtype=dtype))
 
 
@@ -126,7 +126,7 @@ def randperm(
     high = bits_draw((n,), place(device), generator)
     low = bits_draw((n,), place(device), generator)
     words = ops.bit_or(ops.shl(ops.bit_and(high, (1 << 31) - 1), 32), low)
-    return ops.cast(ops.argsort(words, dim=0, descending=False), dtype=dtype)
+    return ops.cast(ops.argsort(words, dim=0, descending=False), dtype=dtypes.typed(dtype, dtypes.int64))
 
 
 def rand_like(

@@ -34,7 +34,8 @@ def count(x: Tensor, dims: tuple[int, ...]) -> Any:
 
 
 def cast(x: Tensor, dtype: DType | None) -> Tensor:
-    return x if dtype is None or x.dtype is dtype else ops.cast(x, dtype=dtype)
+    wanted = dtypes.typed(dtype, x.dtype)
+    return x if x.dtype is wanted else ops.cast(x, dtype=wanted)
 
 
 def widen(x: Tensor) -> Tensor:

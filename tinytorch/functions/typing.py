@@ -22,8 +22,8 @@ def to(
 ) -> Tensor:
     """``to(dtype)``, ``to(device)``, ``to(device, dtype)``, ``to(other)``: self if nothing changes, unless ``copy``."""
     for a in args:
-        if isinstance(a, DType):
-            dtype = a
+        if isinstance(a, DType | type):
+            dtype = dtypes.typed(a, self.dtype)
         elif isinstance(a, Tensor):
             dtype, device = a.dtype, a.device
         elif isinstance(a, bool):  # non_blocking, copy: by position
@@ -32,7 +32,7 @@ def to(
             device = a
         elif a is not None:
             raise TypeError(f"to() received an invalid combination of arguments - got ({type(a).__name__})")
-    return moved(self, dtype or self.dtype, self.device if device is None else canonical(device), copy)
+    return moved(self, dtypes.typed(dtype, self.dtype), self.device if device is None else canonical(device), copy)
 
 
 def moved(x: Tensor, dtype: DType, device: Device, copy: bool = False) -> Tensor:
@@ -49,9 +49,12 @@ def type_(self: Tensor, dtype: Any = None) -> Any:
     if dtype is None:
         return f"torch.{_TENSOR_NAMES[self.dtype.name]}"
     if isinstance(dtype, str):
-        dtype = _BY_TENSOR_NAME[dtype.removeprefix("torch.").removeprefix("cuda.")]
-    dtype = getattr(dtype, "dtype", dtype)  # FloatTensor and its kin
-    return self.to(dtype)
+        name = dtype.removeprefix("torch.").removeprefix("cuda.")
+        if name not in _BY_TENSOR_NAME:
+            raise ValueError(f"invalid type: {dtype!r}")
+        dtype = _BY_TENSOR_NAME[name]
+    own = getattr(dtype, "dtype", None)  # of FloatTensor and its kin
+    return self.to(own if isinstance(own, DType) else dtype)
 
 
 _TENSOR_NAMES = {

@@ -89,7 +89,7 @@ class UninitializedParameter(Parameter):
 def empty(shape: Sequence[int], device: Any = None, dtype: DType | None = None) -> Tensor:
     """A tensor for a layer to initialise: undefined contents, the default type and device unless given."""
     where = canonical(device)
-    what = dtype or dtypes.get_default_dtype()
+    what = dtypes.typed(dtype, dtypes.get_default_dtype())
     return Tensor._wrap(array_module(where).empty(tuple(shape), what.np), where)
 
 

@@ -21,8 +21,9 @@ def _start(input: Any, dim: int, dtype: DType | None) -> tuple[Any, tuple[int, .
     if not -max(ndim, 1) <= dim < max(ndim, 1):
         n = max(ndim, 1)
         raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})")
-    if dtype is not None and dtype is not input.dtype:
-        input = TABLE["cast"](input, dtype=dtype)
+    wanted = dtypes.typed(dtype, input.dtype)
+    if wanted is not input.dtype:
+        input = TABLE["cast"](input, dtype=wanted)
     kind = input.dtype
     if kind.kind not in "f":
         raise NotImplementedError(f'"softmax_lastdim_kernel_impl" not implemented for \'{kind.title}\'')
