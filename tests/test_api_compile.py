@@ -17,6 +17,7 @@ import tinytorch.nn.functional as F
 from compiler import logs
 from compiler.backend import GROUP
 from compiler.config import config
+from compiler.errors import BackendError
 from compiler.optimized_module import OptimizedModule
 from tinytorch import nn
 
@@ -118,6 +119,16 @@ def test_backends_are_listed_looked_up_and_registered() -> None:
     assert torch.compiler.lookup_backend("counting") is counter
     torch.compile(lambda x: x * 3, backend="counting")(torch.ones(1))
     assert counter.ops == 1
+
+
+def test_a_backend_that_gives_no_callable_is_named() -> None:
+    with pytest.raises(BackendError, match="gave NoneType for the graph of f"):
+
+        @torch.compile(backend=lambda gm, examples: None)
+        def f(x: Any) -> Any:
+            return x + 1
+
+        f(torch.ones(2))
 
 
 def test_backends_come_from_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:

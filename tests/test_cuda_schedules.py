@@ -562,6 +562,13 @@ def test_the_tuner_throws_wrong_candidates_away() -> None:
         bench.measure(replace(start, team=2048))
 
 
+@pytest.mark.filterwarnings("error")
+def test_infinities_that_agree_are_alike() -> None:
+    a = np.array([1.0, np.inf, -np.inf, np.nan], np.float32)
+    assert tune.alike(np, a, a) and tune.alike(np, a, a + np.float32(1e-6))
+    assert not tune.alike(np, a, np.roll(a, 1)) and not tune.alike(np, a, a + np.float32(1))
+
+
 @needs_compiler
 def test_a_tuned_program_computes_the_same() -> None:
     k = cases.softmax(float32, 16, 256)

@@ -266,6 +266,8 @@ class Session:
             raise BackendError(f"the backend failed on the graph of {self.cache.name}: {type(e).__name__}: {e}") from e
         finally:
             set_modes(modes)
+        if not callable(graph):
+            raise BackendError(f"the backend gave {type(graph).__name__} for the graph of {self.cache.name}, not a callable")
         graph = recover.atomic(tx, graph) if recovers else graph
         tx.namespace.objects["graph"] = _keep_modes(graph) if tx.mode_nodes else graph
         return {
