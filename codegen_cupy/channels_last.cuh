@@ -60,8 +60,8 @@ template <class G> struct Below {
         const int tap = l / G::CHANNELS, y = tap / G::BROAD * G::MOVE_Y, x = tap % G::BROAD * G::MOVE_X;
         return {y * G::ROW + x * G::COLUMN + l % G::CHANNELS, tap < G::TALL * G::BROAD ? y : NO_PIXEL, x};
     }
-    __device__ const elem* where(Pixel p, Pixel tap) const {
-        return (unsigned)(p.y + tap.y) < G::HEIGHT && (unsigned)(p.x + tap.x) < G::WIDTH ? base + (p.at + tap.at) : nullptr;
+    __device__ Found where(Pixel p, Pixel tap) const {
+        return found((unsigned)(p.y + tap.y) < G::HEIGHT && (unsigned)(p.x + tap.x) < G::WIDTH, base + (p.at + tap.at), base);
     }
 };
 
@@ -74,5 +74,5 @@ template <int ROWS, int CHANNELS, int TAPS, int LIVE, int LIVE_ACROSS, int FIRST
         const int t = p / CHANNELS;
         return t < LIVE ? (FIRST + t / LIVE_ACROSS * DOWN + t % LIVE_ACROSS * RIGHT) * CHANNELS + p % CHANNELS : -1;
     }
-    __device__ const elem* where(int l, int p) const { return l >= 0 && p >= 0 ? base + l + p : nullptr; }
+    __device__ Found where(int l, int p) const { return found(l >= 0 && p >= 0, base + l + p, base); }
 };

@@ -22,22 +22,22 @@ template <int CHANNELS> struct Windows {
         if (n >= IMAGES) return {base, NOWHERE, 0};
         return {base + (long long)n * X_IMAGE + (y * X_ROW + x * X_COLUMN), y, x};
     }
-    __device__ const elem* where(Tap l, Spot p) const {
-        return (unsigned)(p.y + l.y) < HEIGHT && (unsigned)(p.x + l.x) < WIDTH ? p.at + l.offset : nullptr;
+    __device__ Found where(Tap l, Spot p) const {
+        return found((unsigned)(p.y + l.y) < HEIGHT && (unsigned)(p.x + l.x) < WIDTH, p.at + l.offset, base);
     }
-    __device__ elem at(Tap l, Spot p) const { const elem* e = where(l, p); return e ? *e : elem(); }
+    __device__ elem at(Tap l, Spot p) const { return read(where(l, p)); }
 };
 
 // y as it is.  Lines: channels; places: images and pixels.
 template <int CHANNELS> struct Pixels {
     static constexpr bool MOVED = true;
-    using Place = const elem*;
+    using Place = Found;
     const elem* base;
     __device__ int line(int l) const { return l < CHANNELS ? l * Y_CHANNEL : -1; }
-    __device__ const elem* place(int p) const {
+    __device__ Found place(int p) const {
         const int n = p / (HIGH * WIDE), pixel = p % (HIGH * WIDE);
-        return n < IMAGES ? base + (long long)n * Y_IMAGE + (pixel / WIDE * Y_ROW + pixel % WIDE * Y_COLUMN) : nullptr;
+        return found(n < IMAGES, base + (long long)n * Y_IMAGE + (pixel / WIDE * Y_ROW + pixel % WIDE * Y_COLUMN), base);
     }
-    __device__ const elem* where(int l, const elem* p) const { return p && l >= 0 ? p + l : nullptr; }
-    __device__ elem at(int l, const elem* p) const { const elem* e = where(l, p); return e ? *e : elem(); }
+    __device__ Found where(int l, Found p) const { return found(p.there && l >= 0, p.at + l, base); }
+    __device__ elem at(int l, Found p) const { return read(where(l, p)); }
 };

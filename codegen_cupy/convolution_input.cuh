@@ -18,22 +18,22 @@ template <int CHANNELS> struct Covers {
         if (n >= IMAGES) return {base, NOWHERE, 0};
         return {base + (long long)n * Y_IMAGE + (y * Y_ROW + x * Y_COLUMN), y, x};
     }
-    __device__ const elem* where(Tap l, Spot p) const {
-        return (unsigned)(p.y - l.y) < HIGH && (unsigned)(p.x - l.x) < WIDE ? p.at + l.offset : nullptr;
+    __device__ Found where(Tap l, Spot p) const {
+        return found((unsigned)(p.y - l.y) < HIGH && (unsigned)(p.x - l.x) < WIDE, p.at + l.offset, base);
     }
-    __device__ elem at(Tap l, Spot p) const { const elem* e = where(l, p); return e ? *e : elem(); }
+    __device__ elem at(Tap l, Spot p) const { return read(where(l, p)); }
 };
 
 // w turned round.  Lines: channels of x; places: channels of y and taps.
 template <int INS, int OUTS> struct Turned {
     static constexpr bool MOVED = true;
-    using Place = const elem*;
+    using Place = Found;
     const elem* base;
     __device__ int line(int l) const { return l < INS ? l * TAPS : -1; }
-    __device__ const elem* place(int p) const {
+    __device__ Found place(int p) const {
         const int tap = p % LIVE, y = FIRST_TAP_Y + tap / LIVE_ACROSS * JUMP_Y, x = FIRST_TAP_X + tap % LIVE_ACROSS * JUMP_X;
-        return p < OUTS * LIVE ? base + p / LIVE * (INS * TAPS) + (y * BROAD + x) : nullptr;
+        return found(p < OUTS * LIVE, base + p / LIVE * (INS * TAPS) + (y * BROAD + x), base);
     }
-    __device__ const elem* where(int l, const elem* p) const { return p && l >= 0 ? p + l : nullptr; }
-    __device__ elem at(int l, const elem* p) const { const elem* e = where(l, p); return e ? *e : elem(); }
+    __device__ Found where(int l, Found p) const { return found(p.there && l >= 0, p.at + l, base); }
+    __device__ elem at(int l, Found p) const { return read(where(l, p)); }
 };

@@ -50,6 +50,12 @@ template <int LINES, int LENGTH, bool DEEP> struct Copied {
     __device__ void deliver(elem*) {}
 };
 
+// Where an element lies, if it is there; else a place that may be read all the same.  Never null: ptxas (12.9 and 13.0) sets a
+// null pointer by an instruction that takes longer than it allows for, so that a test right behind saw the pointer before it.
+struct Found { const elem* at; bool there; };
+__device__ __forceinline__ Found found(bool there, const elem* at, const elem* safe) { return {there ? at : safe, there}; }
+__device__ __forceinline__ elem read(Found f) { return f.there ? *f.at : elem(); }
+
 // An operand that is computed, or lies in memory in some other way: `From` knows the element at (line, place).  A warp
 // takes whole lines, its lanes neighbouring places.  Elements wait in registers while the products of a step are made.
 template <int LINES, int LENGTH, bool DEEP, class From> struct Gathered {
@@ -76,8 +82,8 @@ template <int LINES, int LENGTH, bool DEEP, class From> struct Gathered {
 #pragma unroll
             for (int i = 0; i < ACROSS * PAIR; ++i) {
                 if constexpr (From::MOVED && PAIR == 1) {  // nothing to compute: straight to where it belongs
-                    const elem* at = from.where(l, places[i]);
-                    copy_4(tile + spot<LINES, LENGTH, DEEP>(own_line() + r * APART, own_place(i)), at ? at : from.base, at != nullptr);
+                    const Found found = from.where(l, places[i]);
+                    copy_4(tile + spot<LINES, LENGTH, DEEP>(own_line() + r * APART, own_place(i)), found.at, found.there);
                 } else {
                     held[r][i / PAIR].at[i % PAIR] = from.at(l, places[i]);
                 }
@@ -111,8 +117,8 @@ template <int LINES, int LENGTH, bool DEEP, class From> struct Chunked {
     __device__ void fetch(elem* tile) {
 #pragma unroll
         for (int r = 0; r < ROUNDS; ++r) {
-            const elem* at = from.where(from.line(line + r * APART), place);
-            copy_16(tile + spot<LINES, LENGTH, DEEP>(threadIdx.x / CHUNKS + r * APART, threadIdx.x % CHUNKS * CHUNK), at ? at : from.base, at != nullptr);
+            const Found found = from.where(from.line(line + r * APART), place);
+            copy_16(tile + spot<LINES, LENGTH, DEEP>(threadIdx.x / CHUNKS + r * APART, threadIdx.x % CHUNKS * CHUNK), found.at, found.there);
         }
         (DEEP ? first : line) += DEEP ? LENGTH : LINES;
         if (DEEP) place = from.place(first);
@@ -129,10 +135,10 @@ struct Strided {
     int lines, length;
     __device__ int line(int l) const { return l; }
     __device__ int place(int p) const { return p; }
-    __device__ const elem* where(int l, int p) const {
-        return l < lines && p < length ? base + l * line_step + p * place_step : nullptr;
+    __device__ Found where(int l, int p) const {
+        return found(l < lines && p < length, base + l * line_step + p * place_step, base);
     }
-    __device__ elem at(int l, int p) const { const elem* e = where(l, p); return e ? *e : elem(); }
+    __device__ elem at(int l, int p) const { return read(where(l, p)); }
 };
 
 // The shapes of the tiles.
