@@ -20,9 +20,8 @@ def blocks(language: str) -> list[str]:
 def test_the_example_prints_what_the_readme_says(tmp_path: Path) -> None:
     program = tmp_path / "example.py"
     program.write_text(blocks("python")[0])
-    out = subprocess.run(
-        [sys.executable, str(program)], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    out = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
     assert out.returncode == 0, out.stderr
     assert out.stdout.rstrip() == blocks("text")[0].rstrip()
 

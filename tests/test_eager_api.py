@@ -353,3 +353,9 @@ def test_what_numpy_would_broadcast_or_wrap_is_refused(message: str, compiled: b
 def test_one_place_of_a_tensordot_stands_for_all() -> None:
     x, y = torch.arange(6.0).reshape(2, 3, 1), torch.arange(8.0).reshape(4, 2)
     assert torch.equal(torch.tensordot(x, y, 1), torch.tensordot(x.expand(2, 3, 4), y, 1))
+
+
+def test_isin_takes_numbers_beside_a_tensor_of_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TT_CUDA_EMULATE", "1")
+    x = torch.tensor([1, 2], device="cuda")
+    assert torch.isin(x, 1).tolist() == [True, False] and torch.isin(2, x).tolist() is True

@@ -20,8 +20,9 @@ from row_programs import KINDS, Program, Step, programs, rolled
 
 from codegen_numba.build import build
 from compiler.config import Config
-from compiler.loop import compile_graph
+from compiler.loop import compile_graph, interp
 from tinytorch.device import cpu
+from tinytorch.dtypes import bool_
 from tinytorch.ops import TABLE
 from tinytorch.tensor import Tensor
 
@@ -142,6 +143,18 @@ def test_a_failure_shrinks_to_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> 
     small = smallest(p)
     assert isinstance(small.steps[-1], Step) and small.steps[-1].name == "tanh"
     assert len(needed(small).steps) == len(small.steps) <= len(p.steps)
+
+
+def test_a_condition_that_is_known_chooses() -> None:
+    def fn(x: Tensor) -> tuple[Tensor, Tensor]:
+        no = TABLE["full"](shape=(9,), value=0, dtype=bool_, device=cpu)
+        return TABLE["where"](no, no, 2), TABLE["where"](no, x, 2.0)
+
+    x = np.ones(9, np.float32)
+    plan = compile_graph(trace(fn, Tensor._wrap(x, cpu)), Config())
+    for got in (interp.run_plan(plan, [x]), build(plan, Config())([x])):
+        np.testing.assert_array_equal(got[0], np.full(9, 2))
+        np.testing.assert_array_equal(got[1], np.full(9, 2.0))
 
 
 def test_library_calls_on_no_elements() -> None:

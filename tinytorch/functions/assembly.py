@@ -82,7 +82,8 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
 
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Which elements are among the others."""
-    x, among = (t if isinstance(t, Tensor) else tensor(t) for t in (elements, test_elements))
+    device = next((t.device for t in (elements, test_elements) if isinstance(t, Tensor)), None)
+    x, among = (t if isinstance(t, Tensor) else tensor(t, device=device) for t in (elements, test_elements))
     found = ops.any(ops.eq(x.unsqueeze(-1), among.reshape(-1)), dim=(x.ndim,), keepdim=False)
     return ops.logical_not(found) if invert else found
 

@@ -41,7 +41,7 @@ _MANY = 1 << 13
 def select(xp: Any, c: Any, x: Any, y: Any) -> Any:
     """``xp.where``.  NumPy's own branches at every element; where conditions are random, masking out bits is five times faster."""
     dtype = getattr(x if getattr(x, "shape", ()) else y, "dtype", None)
-    if xp is not np or c.size < _MANY or dtype is None or dtype.char not in _BITS or not c.flags.c_contiguous:
+    if xp is not np or np.size(c) < _MANY or dtype is None or dtype.char not in _BITS or not c.flags.c_contiguous:
         return xp.where(c, x, y)
     if any(getattr(v, "dtype", dtype) != dtype or getattr(v, "shape", ()) not in ((), c.shape) for v in (x, y)):
         return xp.where(c, x, y)
