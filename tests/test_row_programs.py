@@ -6,6 +6,7 @@ thousand by dice.
 
 from __future__ import annotations
 
+import math
 import os
 
 import numpy as np
@@ -21,8 +22,9 @@ from row_programs import KINDS, Program, Step, programs, rolled
 from codegen_numba.build import build
 from compiler.config import Config
 from compiler.loop import compile_graph, interp
+from compiler.loop.printer import format_plan, parse_plan
 from tinytorch.device import cpu
-from tinytorch.dtypes import bool_
+from tinytorch.dtypes import bool_, float32
 from tinytorch.ops import TABLE
 from tinytorch.tensor import Tensor
 
@@ -143,6 +145,14 @@ def test_a_failure_shrinks_to_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> 
     small = smallest(p)
     assert isinstance(small.steps[-1], Step) and small.steps[-1].name == "tanh"
     assert len(needed(small).steps) == len(small.steps) <= len(p.steps)
+
+
+def test_a_plan_with_a_nan_is_what_its_text_says() -> None:
+    fn = lambda: TABLE["asin"](TABLE["full"](shape=(), value=2, dtype=float32, device=cpu))  # noqa: E731
+    plan = compile_graph(trace(fn), Config())
+    (kernel,) = plan.kernels
+    again = parse_plan(format_plan(plan))
+    assert math.isnan(kernel.body[0].value) and again == plan and hash(again.kernels[0]) == hash(kernel)
 
 
 def test_a_condition_that_is_known_chooses() -> None:

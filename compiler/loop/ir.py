@@ -69,8 +69,18 @@ class Index:
     expr: Int
 
 
-@dataclass(frozen=True)
-class Load:
+class Alike:
+    """Equal where all fields are the same or equal: a NaN among them equals itself, unlike by a dataclass of Python 3.13."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+
+@dataclass(frozen=True, eq=False)
+class Load(Alike):
     """``name = buffer[index]``; where ``mask`` (a bool name) is false, ``other`` instead and memory is not touched."""
 
     name: str
@@ -81,8 +91,8 @@ class Load:
     other: Scalar = 0
 
 
-@dataclass(frozen=True)
-class Store:
+@dataclass(frozen=True, eq=False)
+class Store(Alike):
     """``buffer[index] = value``, or with ``mode`` add/max/min/... ``buffer[index] = combine(buffer[index], value)``.
 
     A combining store may be reached by many iterations with the same index, in any order: the codegen makes it
@@ -176,8 +186,8 @@ class Kernel:
 
 
 # --- the host program ------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Alloc:
+@dataclass(frozen=True, eq=False)
+class Alloc(Alike):
     """A new buffer, contents undefined (``fill`` given: every element is that), or reusing the memory of ``reuse``."""
 
     buffer: Buffer
