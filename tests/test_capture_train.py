@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -348,3 +350,79 @@ def test_requires_grad_is_set_inside(fn: Any, whole: bool, backend: str) -> None
     if not whole:
         with pytest.raises(Unsupported, match="requires_grad"):
             torch.compile(fn, backend="eager", fullgraph=True)(model().eval(), batch()[0])
+
+
+def shared(x: Any, a: Any, b: Any) -> None:
+    ((a + b) * x).sum().backward()
+
+
+def with_cotangent(x: Any, a: Any, b: Any) -> Any:
+    (a + b).backward(x)
+    return a.grad * 2
+
+
+def of_an_intermediate(x: Any, a: Any, b: Any) -> Any:
+    y = x * 2
+    (y * a).sum().backward()
+    a.grad.mul_(2)
+    return y
+
+
+def expanded(x: Any, a: Any, b: Any) -> None:
+    a.sum().backward()
+    b.mean().backward()
+
+
+@pytest.mark.parametrize("fn", [shared, with_cotangent, of_an_intermediate, expanded])
+def test_a_gradient_is_nobody_elses_memory(fn: Any) -> None:
+    """What later calls add to it reaches no other gradient, no cotangent and no result."""
+    found = []
+    for f in (fn, torch.compile(fn)):
+        x, a, b = torch.arange(4.0).reshape(2, 2), nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.full((2, 2), 2.0))
+        results = [f(x, a, b) for _ in range(3)]
+        nn.utils.clip_grad_norm_([p for p in (a, b) if p.grad is not None], 0.5)
+        found.append([x, *results, a.grad, b.grad])
+    for eager, compiled in zip(*found, strict=True):
+        assert (eager is None) == (compiled is None) and (eager is None or torch.allclose(eager, compiled))
+
+
+def test_compiled_training_keeps_no_model_alive() -> None:
+    m, f = model(), torch.compile(lambda m, x: m(x).sum().backward())
+    f(m, batch()[0])
+    gone = weakref.ref(m)
+    del m
+    gc.collect()
+    assert gone() is None
+
+
+class Refuses(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        raise ValueError("mine")
+
+
+def test_an_error_of_a_backward_is_new_each_time_and_names_its_line() -> None:
+    f, x = torch.compile(lambda x: Refuses.apply(x).sum()), torch.ones(3, requires_grad=True)
+    depths = []
+    for _ in range(3):
+        with pytest.raises(ValueError, match="mine") as caught:
+            f(x).backward()
+        depths.append(len(caught.traceback))
+        assert any('raise ValueError("mine")' in note for note in caught.value.__notes__)
+    assert len(set(depths)) == 1
+
+
+@pytest.mark.parametrize("name", ["t_", "squeeze_", "detach_"])
+def test_a_method_taken_from_the_class_is_the_method(name: str) -> None:
+    def fn(x: Any) -> Any:
+        y = x * 2
+        getattr(torch.Tensor, name)(y)
+        return y * 3
+
+    x = torch.ones(1, 3, requires_grad=name == "detach_")
+    eager, compiled = fn(x), torch.compile(fn)(x)
+    assert eager.shape == compiled.shape and eager.requires_grad == compiled.requires_grad and torch.equal(eager, compiled)

@@ -345,7 +345,7 @@ def _attach_members() -> None:
         "bernoulli_": random.bernoulli_,
     }
     for name, value in {**properties, **methods}.items():
-        if callable(value) and getattr(value, "__name__", "") == "<lambda>":
+        if callable(value) and getattr(value, "__name__", "").startswith(("<lambda>", "_")):  # by this name a trace knows it
             value.__name__ = value.__qualname__ = name
         setattr(Tensor, name, value)
     for make in (creation.zeros, creation.ones, creation.empty, creation.full):

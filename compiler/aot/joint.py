@@ -12,6 +12,7 @@ Mirrors ``aot_autograd``'s joint trace in PyTorch.  Read next: ``aliasing``, ``r
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -269,7 +270,7 @@ class _Finish:
             except Exception as e:
                 if not isinstance(e, RuntimeError) and not _of_program(e):
                     raise
-                error = e
+                error = _without_frames(e)
             kept = _kept_by_tape(self.tracer.graph, last)
             aliasing.separate_gradients(self.tracer, nodes, gradients)
         found = list(dict.fromkeys(g for g in gradients if g is not None))  # one tensor for equal ones: the engine copies it
@@ -346,8 +347,21 @@ class _Finish:
 
 def _of_program(error: BaseException) -> bool:
     """Did a backward or a hook of the program's own raise it?  Then it comes when the backward runs, as in eager."""
-    own = str(Path(tape.__file__).parent), str(Path(__file__).parents[1])
-    return any(not frame.f_code.co_filename.startswith(own) for frame, _ in traceback.walk_tb(error.__traceback__))
+    return bool(_lines_of_program(error))
+
+
+def _lines_of_program(error: BaseException) -> list[traceback.FrameSummary]:
+    own = tuple(f"{folder}{os.sep}" for folder in (Path(tape.__file__).parent, Path(__file__).parents[1]))
+    return [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
+
+
+def _without_frames(error: Exception) -> Exception:
+    """The error as it is kept: frames hold the model and its inputs, so the program's own lines become a note."""
+    lines = _lines_of_program(error)
+    if lines:
+        error.add_note("Raised when the backward was traced:\n" + "".join(traceback.format_list(lines)).rstrip())
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)
 
 
 def _kept_by_tape(graph: Graph, last: Node) -> set[Node]:

@@ -8,6 +8,7 @@ have written, and makes again the views that eager would have handed out.  Read 
 
 from __future__ import annotations
 
+import copy
 import itertools
 import linecache
 import weakref
@@ -294,7 +295,7 @@ def _backward_of(c: Compiled) -> Callable[..., Any]:
     def backward(saved: list[Any], shapes: Any, primals: tuple[Tensor, ...], states: tuple[Any, ...], ahead: Any = ()) -> Any:
         def whole(cotangents: list[Any], create_graph: bool, retain_graph: bool) -> list[Any]:
             if error is not None:
-                raise error
+                raise copy.copy(error)  # each with a traceback of its own
             absent = {j for j in tangents if cotangents[j] is None}
             if create_graph:
                 assert double is not None

@@ -143,18 +143,23 @@ class CodeCache:
 
     def raw(self, fn: FunctionType, *values: Any) -> Any:
         """Run an entry whose guards hold, or make one.  The result may be a ``Tail``."""
-        for i, (check, _, run) in enumerate(self.entries):
+        for i, entry in enumerate(self.entries):
+            check, _, run = entry
             carried = check(fn, *values)
             if carried is not None:
                 if i:
-                    self._to_front(i)
+                    self._to_front(entry)
                 return run(*carried)
         return self.miss(fn, values)
 
-    def _to_front(self, i: int) -> None:
-        entries = self.entries
-        if i < len(entries):
-            self.set_entries((entries[i], *entries[:i], *entries[i + 1 :]))
+    def _to_front(self, entry: tuple[Any, Any, Any]) -> None:
+        """The entry found last is tried first, unless another thread is changing them."""
+        if self.lock.acquire(blocking=False):
+            try:
+                if any(e is entry for e in self.entries):
+                    self.set_entries((entry, *(e for e in self.entries if e is not entry)))
+            finally:
+                self.lock.release()
 
     def set_entries(self, entries: tuple[tuple[Any, Any, Any], ...]) -> None:
         self.entries = entries

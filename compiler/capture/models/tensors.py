@@ -13,7 +13,7 @@ from compiler.capture import breaks, graphs
 from compiler.capture.models.registry import model
 from compiler.capture.protocol import calls, classes, operators
 from compiler.capture.values.base import FALSE, NONE, TRUE, ConstantValue, Lazy, Value, realize
-from compiler.capture.values.function import BoundMethod, UserFunction
+from compiler.capture.values.function import UserFunction
 from compiler.capture.values.mapping import DictValue
 from compiler.capture.values.number import NumberValue, SpecializeError
 from compiler.capture.values.sequence import ListValue, TupleValue
@@ -103,13 +103,15 @@ def released(tx: Tracer, emit: Emitter) -> list[str]:
 
 
 # --- methods ----------------------------------------------------------------------------------------------------------
+#: Methods that are more than a function of the tensor, also where the program takes them from the class.
+ALWAYS_METHODS = _NOT_IN_GRAPH | _TURNS
+
+
 def call_method(
-    tx: Tracer, func: UserFunction, method: BoundMethod, args: list[Value], kwargs: dict[str, Value]
+    tx: Tracer, func: UserFunction, owner: TensorValue, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
     """A call of a Python-defined method of a tensor."""
     fn: Any = func.obj
-    owner = realize(tx, method.owner)
-    assert isinstance(owner, TensorValue)
     name = func.name
     custom = tx.models.get(fn)
     if custom is not None:
@@ -189,12 +191,13 @@ def backward(
         options["create_graph"] = TRUE
     if not loss.fake.requires_grad:
         tx.raise_(RuntimeError, "element 0 of tensors does not require grad and does not have a grad_fn")
+    held = {id(v.fake._data.storage) for v in tx.by_fake.values()}
     found = graphs.call(tx, autograd.grad, [loss, ListValue(list(leaves))], options)
     assert isinstance(found, TupleValue)
     for leaf, g in zip(leaves, found.items, strict=True):
         g = realize(tx, g)
         if isinstance(g, TensorValue):
-            _accumulate(tx, leaf, g, operators.truth(tx, create_graph))
+            _accumulate(tx, leaf, g, held, operators.truth(tx, create_graph))
     return NONE
 
 
@@ -202,7 +205,9 @@ def _is_none(v: Value) -> bool:
     return v.is_const() and v.const() is None
 
 
-def _accumulate(tx: Tracer, leaf: TensorValue, g: TensorValue, create_graph: bool) -> None:
+def _accumulate(tx: Tracer, leaf: TensorValue, g: TensorValue, held: set[int], create_graph: bool) -> None:
+    """``leaf.grad += g``; the first gradient is taken over, or copied where others hold its memory (``held``, by storage) or its
+    elements overlap: what is added to it later must reach nobody else."""
     have = attribute(tx, leaf, "grad")
     if isinstance(have, TensorValue):
         if create_graph:
@@ -210,6 +215,12 @@ def _accumulate(tx: Tracer, leaf: TensorValue, g: TensorValue, create_graph: boo
         else:
             graphs.call_method(tx, "add_", [have, g], {})
         return
+    storage, places = id(g.fake._data.storage), zip(g.fake.stride(), g.fake.shape, strict=True)
+    if storage in held or any(isinstance(step, int) and step == 0 and n != 1 for step, n in places):
+        copied = graphs.call_method(tx, "clone", [g], {})
+        assert isinstance(copied, TensorValue)
+        g, storage = copied, id(copied.fake._data.storage)
+    held.add(storage)
     set_attribute(tx, leaf, "grad", g)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from types import FunctionType, UnionType
-from typing import TYPE_CHECKING, Any, Union, get_origin, is_typeddict
+from typing import TYPE_CHECKING, Any, Union, cast, get_origin, is_typeddict
 
 from compiler.capture import breaks, graphs
 from compiler.capture.protocol import attributes, classes
@@ -68,6 +68,8 @@ def _call_function(tx: Tracer, fn: UserFunction, args: list[Value], kwargs: dict
         if "_tt_constant" in fn.obj.__dict__:
             return constant_result(tx, fn, args, kwargs)
         if graphs.is_graph_function(fn.obj):
+            if args and fn.name in tx.models.tensors.ALWAYS_METHODS and isinstance(realize(tx, args[0]), TensorValue):
+                return cast("Value", tx.models.tensors.call_method(tx, fn, realize(tx, args[0]), args[1:], kwargs))
             return graphs.call(tx, fn.obj, args, kwargs)
         tx.check_callable(fn.obj)
         if "_tt_region" in fn.obj.__dict__:
@@ -97,7 +99,7 @@ def constant_result(tx: Tracer, fn: UserFunction, args: list[Value], kwargs: dic
 def _call_method(tx: Tracer, method: BoundMethod, args: list[Value], kwargs: dict[str, Value]) -> Value:
     func = realize(tx, method.func)
     if isinstance(func, UserFunction) and isinstance(realize(tx, method.owner), TensorValue):
-        found: Value = tx.models.tensors.call_method(tx, func, method, args, kwargs)
+        found: Value = tx.models.tensors.call_method(tx, func, realize(tx, method.owner), args, kwargs)
         return found
     return call(tx, func, [method.owner, *args], kwargs)
 
