@@ -15,6 +15,7 @@ import pytest
 
 import tinytorch as torch
 import tinytorch.nn.functional as F
+from tinytorch import nn
 
 
 def test_import_loads_nothing_heavy() -> None:
@@ -359,3 +360,41 @@ def test_isin_takes_numbers_beside_a_tensor_of_another_device(monkeypatch: pytes
     monkeypatch.setenv("TT_CUDA_EMULATE", "1")
     x = torch.tensor([1, 2], device="cuda")
     assert torch.isin(x, 1).tolist() == [True, False] and torch.isin(2, x).tolist() is True
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_filled_tensor_holds_what_its_type_can(compiled: bool) -> None:
+    wide = lambda x: torch.full((2,), 300, dtype=torch.uint8)  # noqa: E731
+    turned = lambda x: x.new_full((2,), -1, dtype=torch.uint8)  # noqa: E731
+    wide, turned = (torch.compile(wide), torch.compile(turned)) if compiled else (wide, turned)
+    with pytest.raises(RuntimeError, match="without overflow"):
+        wide(torch.ones(1))
+    assert turned(torch.ones(1)).tolist() == [255, 255]
+
+
+def test_a_trapezoid_takes_places_of_fewer_dimensions() -> None:
+    y, x = torch.arange(24.0).reshape(2, 3, 4), torch.arange(12.0).reshape(3, 4)
+    assert torch.equal(torch.trapezoid(y, x, dim=1), torch.trapezoid(y, x.expand(2, 3, 4), dim=1))
+    with pytest.raises(RuntimeError, match="divisible by the split_size 0"):
+        torch.hsplit(x, 0)
+
+
+def test_python_types_move_modules() -> None:
+    assert nn.Linear(2, 2).to(float).weight.dtype is nn.Linear(2, 2).to(dtype=float).weight.dtype is torch.float64
+
+
+class Counting(torch.optim.Optimizer):
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {})
+
+    def step(self) -> None:
+        for p in self.param_groups[0]["params"]:
+            self.state[p]["step"] = self.state[p].get("step", 0) + 1
+
+
+def test_loaded_numbers_of_ones_own_optimizer_stay_numbers() -> None:
+    p = nn.Parameter(torch.ones(2))
+    first, second = Counting([p]), Counting([p])
+    first.step()
+    second.load_state_dict(first.state_dict())
+    assert second.state[p]["step"] == 1 and isinstance(second.state[p]["step"], int)

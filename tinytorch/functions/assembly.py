@@ -58,7 +58,7 @@ def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
 def _evenly(name: str, x: Tensor, parts: Any, dim: int, least: int) -> tuple[Tensor, ...]:
     if x.ndim < least:
         raise RuntimeError(f"torch.{name} requires a tensor with at least {least} dimension{'s' * (least > 1)}, but got a tensor with {x.ndim} dimensions!")
-    if is_int(parts) and x.shape[dim] % parts:
+    if is_int(parts) and (parts <= 0 or x.shape[dim] % parts):
         raise RuntimeError(
             f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension {x.shape[dim]} is not "
             f"divisible by the split_size {parts}!"
@@ -74,9 +74,10 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
     pairs = narrow(y, dim, 0, n - 1) + narrow(y, dim, 1, n - 1)
     if x is None:
         return pairs.sum(dim) * (dx / 2)
-    widths = diff(x) if x.ndim == 1 else diff(x, dim=dim)
     if x.ndim == 1:
-        widths = widths.reshape([n - 1 if d == dim % y.ndim else 1 for d in range(y.ndim)])
+        widths = diff(x).reshape([n - 1 if d == dim % y.ndim else 1 for d in range(y.ndim)])
+    else:
+        widths = diff(x.reshape((1,) * (y.ndim - x.ndim) + tuple(x.shape)), dim=dim)
     return (pairs * widths).sum(dim) / 2
 
 

@@ -57,11 +57,16 @@ def array_of(data: Any, dtype: DType | None) -> Any:
 
 def _check_range(found: Any, dtype: DType | None) -> None:
     """Python's ints must fit; unsigned types take negative ones, which wrap, as in PyTorch."""
-    if dtype is None or dtype.kind not in "iu" or found.dtype.kind != "i" or not found.size:
-        return
-    high = np.iinfo(dtype.np).max
-    if found.max() > high or found.min() < (-high if dtype.kind == "u" else np.iinfo(dtype.np).min):
-        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
+    if dtype is not None and found.dtype.kind == "i" and found.size:
+        check_fits(found.min(), found.max(), dtype)
+
+
+def check_fits(least: int, greatest: int, dtype: DType) -> None:
+    """RuntimeError for whole numbers that an integer type cannot hold."""
+    if dtype.kind in "iu":
+        high = np.iinfo(dtype.np).max
+        if greatest > high or least < (-high if dtype.kind == "u" else np.iinfo(dtype.np).min):
+            raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
 
 
 def _type_of_numbers(values: list[Any]) -> DType:
@@ -174,9 +179,11 @@ def _check_type(dtype: np.dtype[Any]) -> DType:
 
 # --- from shapes ------------------------------------------------------------------------------------------------------
 def _full(shape: Any, value: Any, dtype: DType | None, device: Any, requires_grad: bool) -> Tensor:
-    t = ops.full(
-        shape=tuple(shape), value=value, dtype=dtypes.typed(dtype, dtypes.get_default_dtype()), device=place(device)
-    )
+    made = dtypes.typed(dtype, dtypes.get_default_dtype())
+    if isinstance(value, int) and not isinstance(value, bool):
+        check_fits(value, value, made)
+        value = value % (1 << 8 * made.itemsize) if made.kind == "u" else value
+    t = ops.full(shape=tuple(shape), value=value, dtype=made, device=place(device))
     return t.requires_grad_(True) if requires_grad else t
 
 

@@ -90,8 +90,8 @@ def _where_and_what(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Devi
     for a in args:
         if isinstance(a, Tensor):
             device, dtype = a.device, a.dtype
-        elif isinstance(a, DType):
+        elif isinstance(a, DType | type):
             dtype = a
         elif isinstance(a, str | Device) or (isinstance(a, int) and not isinstance(a, bool)):
             device = a
-    return (None if device is None else canonical(device)), dtype
+    return (None if device is None else canonical(device)), None if dtype is None else dtypes.typed(dtype, dtypes.get_default_dtype())

@@ -162,9 +162,10 @@ class Optimizer:
         numbers = [i for g in groups for i in g["params"]]
         by_number = dict(zip(numbers, (p for g in self.param_groups for p in g["params"]), strict=True))
         self.state = defaultdict(dict)
+        others = not any(c is not Optimizer and c.__module__.startswith(f"{__package__}.") for c in type(self).__mro__)
         for number, state in state_dict["state"].items():
             p = by_number[number]
-            self.state[p] = {k: _fit(k, v, p) for k, v in state.items()}
+            self.state[p] = {k: _fit(k, v, p, others) for k, v in state.items()}
         self.param_groups = [
             {**g, "params": old["params"]} for g, old in zip(groups, self.param_groups, strict=True)
         ]
@@ -177,9 +178,10 @@ class Optimizer:
         return "\n".join(lines) + "\n)"
 
 
-def _fit(name: str, value: Any, p: Tensor) -> Any:
-    """A copy of loaded state on the device of its parameter, and in its type unless it counts steps."""
-    if name in COUNTS:
+def _fit(name: str, value: Any, p: Tensor, others: bool) -> Any:
+    """A copy of loaded state on the device of its parameter, and in its type unless it counts steps; a number that counts steps stays
+    one in an optimizer of ``others``, which may keep it so."""
+    if name in COUNTS and isinstance(value, Tensor if others else Tensor | float | int):
         return step_count(p, float(value))
     if not isinstance(value, Tensor):
         return copy.deepcopy(value)
