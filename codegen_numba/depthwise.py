@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from textwrap import indent
 from typing import Any
 
 from codegen_numba import convolution
@@ -104,12 +105,7 @@ def depthwise_weight(x, g, out, work, images, many, height, width, high, wide, r
 {zeros}\
         for image in range(images):
             source = image * x_0 + quotient(channel, many) * x_1
-            for i in range(rows):
-                y = i - p_0
-                if y < 0 or y >= height:
-                    between_zeros(work, padded + i * across, across, x, source, across, across)
-                else:
-                    between_zeros(work, padded + i * across, across, x, source + y * x_2 - p_1, low, end)
+{copy}\
             for i in range(high):
                 place = image * g_0 + channel * g_1 + i * g_2
                 for j in range(wide):
@@ -193,7 +189,7 @@ def backward_weight(step: Extern, buffers: Mapping[str, Buffer], always: bool = 
             sums += f"{' ' * 20}sum_{n} = accumulate(sum_{n}, one * work[padded + t + {a} * d_0 * across + {b} * d_1])\n"
         sums += "".join(f"{' ' * 16}total_{n} = total_{n} + sum_{n}\n" for n, _, _ in some)
     text = WEIGHT.format(
-        tall_1=tall - 1, broad_1=broad - 1, s_0=s_0, s_1=s_1, terms=TERMS, sums=sums,
+        copy=indent(COPY, "    "), tall_1=tall - 1, broad_1=broad - 1, s_0=s_0, s_1=s_1, terms=TERMS, sums=sums,
         zeros="".join(f"        total_{n} = float32(0.0)\n" for n, _, _ in places),
         results="".join(f"        out[channel * w_row + {n}] = total_{n}\n" for n, _, _ in places),
     )  # fmt: skip

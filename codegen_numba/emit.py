@@ -52,9 +52,11 @@ class Emitter(Statements):
     def _is_against_the_grain(self) -> bool:
         """Does a loop step back by eight elements, where the two models LLVM has of what eight neighbours moved backwards cost
         under AVX-512 disagree?  That is a failed assertion, which ends the process."""
+        if not target.has("avx512f"):
+            return False
         loops = [s.axis for s in walk(self.kernel.body) if isinstance(s, Loop)]
-        places = [s.index for s in walk(self.kernel.body) if isinstance(s, Load | Store)]
-        return target.has("avx512f") and any(analysis.stride(x, axis) == -8 for x in places for axis in loops)
+        places = [s.index for s in analysis.accesses(walk(self.kernel.body))]
+        return any(analysis.stride(x, axis) == -8 for x in places for axis in loops)
 
     def _about(self) -> list[str]:
         """The user's lines this kernel stands for, and the graph nodes, as comments."""

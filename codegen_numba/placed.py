@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from textwrap import indent
 from typing import Any
 
 from codegen_numba import convolution, runtime
@@ -64,6 +65,19 @@ APART = """\
                             packed[to + r] = w[here + r * w_row]
 """
 
+#: The rows that a block reads, of some images' channels, between zeros.
+COPY = """\
+for c in range(deep):
+    for m in range(images):
+        for i in range((count - 1) * s_0 + greatest(tall - 1, 0) * d_0 + 1):
+            y = first * s_0 + i - p_0
+            at = padded + ((c * several + m) * rows + i) * across
+            place = (image + m) * x_0 + (group * deep + c) * x_1 + y * x_2 - p_1
+            if y < 0 or y >= height:
+                between_zeros(work, at, across, x, place, across, across)
+            else:
+                between_zeros(work, at, across, x, place, low, end)
+"""
 TEXT = """\
 def placed_conv(x, packed, out, table, work, {sizes}, start, stop, part):
     # units are blocks of output rows of one image; of whole images several go together
@@ -90,16 +104,7 @@ def placed_conv(x, packed, out, table, work, {sizes}, start, stop, part):
         count = least(block, high - first)
         length = images * count * wide
         for group in range(groups):
-            for c in range(deep):
-                for m in range(images):
-                    for i in range((count - 1) * s_0 + greatest(tall - 1, 0) * d_0 + 1):
-                        y = first * s_0 + i - p_0
-                        at = padded + ((c * several + m) * rows + i) * across
-                        place = (image + m) * x_0 + (group * deep + c) * x_1 + y * x_2 - p_1
-                        if y < 0 or y >= height:
-                            between_zeros(work, at, across, x, place, across, across)
-                        else:
-                            between_zeros(work, at, across, x, place, low, end)
+{copy}\
             for p in range(panels):
                 columns = least({panel}, many - p * {panel})
 {sums}\
@@ -300,5 +305,6 @@ def _text(names: tuple[str, ...], panel: int, alongs: list[Window], straight: bo
             rest += f"{' ' * 32}out[to + whole - remainder(whole, {kinds}) + {k}] = {value.format('wide - 1')}\n"
     store = STRAIGHT.format(panel=panel) if straight else SPREAD.format(kinds=kinds, each=each, rest=rest)
     return TEXT.format(
-        sizes=", ".join(names), panel=panel, tile=rows(), flat=0 if straight else kinds, tables=tables, sums=sums, store=store
-    )
+        sizes=", ".join(names), panel=panel, tile=rows(), flat=0 if straight else kinds, tables=tables,
+        copy=indent(COPY, " " * 12), sums=sums, store=store,
+    )  # fmt: skip

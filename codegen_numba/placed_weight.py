@@ -11,12 +11,13 @@ Read next: ``placed``, ``product``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import indent
 
 from codegen_numba import convolution
 from codegen_numba.analysis import hint, product
 from codegen_numba.compile import Source
 from codegen_numba.matmul import Template
-from codegen_numba.placed import promising
+from codegen_numba.placed import COPY, promising
 from codegen_numba.product import SHORT, lanes, rows
 from compiler.loop.ir import Buffer, Extern
 
@@ -63,16 +64,7 @@ def placed_weight(x, g, table, work, {sizes}, start, stop, part):
             length = images * count * wide
             for group in range(groups):
                 low, end = least(p_1, across), greatest(least(width + p_1, across), least(p_1, across))
-                for c in range(deep):
-                    for m in range(images):
-                        for i in range((count - 1) * s_0 + (tall - 1) * d_0 + 1):
-                            y = first * s_0 + i - p_0
-                            at = padded + ((c * several + m) * rows + i) * across
-                            place = (image + m) * x_0 + (group * deep + c) * x_1 + y * x_2 - p_1
-                            if y < 0 or y >= height:
-                                between_zeros(work, at, across, x, place, across, across)
-                            else:
-                                between_zeros(work, at, across, x, place, low, end)
+{copy}\
                 for p in range(panels):
                     for m in range(images):
                         turn_over(g, (image + m) * g_0 + (group * many + p * {panel}) * g_1 + first * wide, g_1,
@@ -131,7 +123,7 @@ def backward_weight(step: Extern, buffers: Mapping[str, Buffer], always: bool = 
         groups, deep, many, *case.x.shape[2:], high, wide, tall, broad, several, block, room, *case.stride, *case.padding,
         *case.dilation, *case.x.stride[:3], *case.y.stride[:2],
     )  # fmt: skip
-    text = TEXT.format(sizes=", ".join(SIZES), tile=rows(), panel=panel, short=SHORT, terms=TERMS)
+    text = TEXT.format(sizes=", ".join(SIZES), copy=indent(COPY, " " * 16), tile=rows(), panel=panel, short=SHORT, terms=TERMS)
     params = (("x", "float32"), ("g", "float32"), ("table", "int64"), ("work", "float32"), *((n, "size") for n in SIZES))
     work = product((images, groups, many, depth, high, wide))
     slots = (x, g, "scratch", "scratch", *sizes)

@@ -268,9 +268,10 @@ class _Finish:
             try:
                 gradients = self._backward(tangents)
             except Exception as e:
-                if not isinstance(e, RuntimeError) and not _of_program(e):
+                lines = _lines_of_program(e)
+                if not isinstance(e, RuntimeError) and not lines:
                     raise
-                error = _without_frames(e)
+                error = _without_frames(e, lines)
             kept = _kept_by_tape(self.tracer.graph, last)
             aliasing.separate_gradients(self.tracer, nodes, gradients)
         found = list(dict.fromkeys(g for g in gradients if g is not None))  # one tensor for equal ones: the engine copies it
@@ -345,19 +346,14 @@ class _Finish:
         return nodes
 
 
-def _of_program(error: BaseException) -> bool:
-    """Did a backward or a hook of the program's own raise it?  Then it comes when the backward runs, as in eager."""
-    return bool(_lines_of_program(error))
-
-
 def _lines_of_program(error: BaseException) -> list[traceback.FrameSummary]:
+    """Where a backward or a hook of the program's own raised it, which then comes when the backward runs, as in eager; else none."""
     own = tuple(f"{folder}{os.sep}" for folder in (Path(tape.__file__).parent, Path(__file__).parents[1]))
     return [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
 
 
-def _without_frames(error: Exception) -> Exception:
+def _without_frames(error: Exception, lines: list[traceback.FrameSummary]) -> Exception:
     """The error as it is kept: frames hold the model and its inputs, so the program's own lines become a note."""
-    lines = _lines_of_program(error)
     if lines:
         error.add_note("Raised when the backward was traced:\n" + "".join(traceback.format_list(lines)).rstrip())
     error.__context__ = error.__cause__ = None
